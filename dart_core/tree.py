@@ -1,0 +1,53 @@
+"""The draft tree: a root and what may follow it, in fixed-size tensors."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MAX_NODES = 64  # a node's ancestors are the bits of one int64
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """N ≤ 64 rows, the first `count` of them nodes, the rest padding. Row 0 is the root (the last emitted token).
+
+    Parents stand before their children; siblings hold distinct tokens. Rows may stand in any order else.
+    `tokens`   int64 [N], 0 in padding.
+    `parent`   int64 [N], −1 for the root and for padding.
+    `depth`    int64 [N], edges to the root; 0 in padding.
+    `ancestor` int64 [N], bit i set where row i is the node itself or above it; a padding row sees itself only.
+    `score`    fp32 [N], the draft head's probability of the token given its depth (the n-gram's where there is no
+               head); 1 for the root, 0 in padding.
+    `rank`     int64 [N], the token's place among its depth's candidates, 0 best; 0 for the root and for padding.
+    `count`    int64 [1], nodes, root included.
+    """
+
+    tokens: Tensor
+    parent: Tensor
+    depth: Tensor
+    ancestor: Tensor
+    score: Tensor
+    rank: Tensor
+    count: Tensor
+
+
+def root_tree(root: Tensor, nodes: int = 1) -> DraftTree:
+    """The tree of a root and nothing else: plain decoding. `root` int64 [1]; `nodes` rows, 1 ≤ nodes ≤ 64."""
+    device = root.device
+    zeros = torch.zeros(nodes, dtype=torch.int64, device=device)
+    first = torch.arange(nodes, device=device) == 0
+    return DraftTree(
+        tokens=torch.where(first, root, zeros),
+        parent=zeros - 1,
+        depth=zeros,
+        ancestor=torch.ones_like(zeros) << torch.arange(nodes, device=device),
+        score=first.float(),
+        rank=zeros,
+        count=torch.ones(1, dtype=torch.int64, device=device),
+    )
+
+
+def valid_nodes(tree: DraftTree) -> Tensor:
+    """bool [N]: which rows are nodes and not padding."""
+    return torch.arange(tree.tokens.shape[0], device=tree.tokens.device) < tree.count
