@@ -10,16 +10,16 @@ MAX_NODES = 64  # a node's ancestors are the bits of one int64
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """N ≤ 64 rows, the first `count` of them nodes, the rest padding. Row 0 is the root (the last emitted token).
+    """N ≤ 64 rows: `count` nodes, then padding. Row 0 is the root, the last emitted token.
 
     Parents stand before their children; siblings hold distinct tokens. Rows may stand in any order else.
     `tokens`   int64 [N], 0 in padding.
     `parent`   int64 [N], −1 for the root and for padding.
     `depth`    int64 [N], edges to the root; 0 in padding.
-    `ancestor` int64 [N], bit i set where row i is the node itself or above it; a padding row sees itself only.
-    `score`    fp32 [N], the draft head's probability of the token given its depth (the n-gram's where there is no
-               head); 1 for the root, 0 in padding.
-    `rank`     int64 [N], the token's place among its depth's candidates, 0 best; 0 for the root and for padding.
+    `ancestor` int64 [N], bit i set where row i is the node itself or above it; padding sees itself only.
+    `score`    fp32 [N], the draft head's probability of the token at its depth (the n-gram's where there is
+               no head); 1 for the root, 0 in padding.
+    `rank`     int64 [N], the token's place among its depth's candidates, 0 best; 0 for root and padding.
     `count`    int64 [1], nodes, root included.
     """
 
