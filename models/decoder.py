@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn.functional import silu
 
-from kernels.linear4 import Packed4
+from kernels.linear4 import Packed4, linear4
+from kernels.tree_attention import tree_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ class DecoderConfig:
     @property
     def taps(self) -> tuple[int, int, int]:
         """The layers whose inputs the draft head reads (DART: 2, L//2, L-3)."""
-        return 2, self.layers // 2, self.layers - 3
+        first, last = min(2, self.layers - 1), max(self.layers - 3, 0)
+        return first, self.layers // 2, last
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +71,90 @@ class Target:
     head: Linear
     inverse_frequency: Tensor
     rope_scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """Static keys and values of one conversation: fp32 [layers, kv_heads, slots, head_dim] each."""
+
+    keys: Tensor
+    values: Tensor
+
+
+def new_cache(config: DecoderConfig, slots: int, device: torch.device) -> KVCache:
+    """An empty cache. Pages of memory are touched only as slots are written."""
+    shape = (config.layers, config.kv_heads, slots, config.head_dim)
+    return KVCache(torch.empty(shape, device=device), torch.empty(shape, device=device))
+
+
+def forward(
+    target: Target, cache: KVCache, tokens: Tensor, depth: Tensor, ancestor: Tensor, length: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One pass over the weights for the M ≤ 64 rows of a draft tree (a prefill chunk is a chain).
+
+    `tokens`, `depth`, `ancestor` int64 [M]: row i stands at position `length` + depth[i], sees the committed
+    slots [0, length) and the rows whose bits are set in ancestor[i]. Writes its keys and values to the cache at
+    slot `length` + i. `length` int64 [1].
+
+    Returns the hidden states before the final norm, fp32 [M, H], and those entering the tapped layers
+    concatenated, fp32 [M, 3 · H] (DART, section 3: what the draft head reads).
+    """
+    config = target.config
+    angle = (length + depth)[:, None] * target.inverse_frequency
+    rotation = (angle.cos() * target.rope_scale, angle.sin() * target.rope_scale)
+    start, masks = int(length), ancestor.tolist()
+    hidden = target.embed[tokens].float()
+    taps = []
+    for index, layer in enumerate(target.layers):
+        taps += [hidden] * config.taps.count(index)
+        normed = rms_norm(hidden, layer.input_norm, config.norm_eps)
+        query, key, value = split_heads(linear(normed, layer.qkv), layer, config, rotation)
+        rows = slice(start, start + len(tokens))
+        cache.keys[index, :, rows] = key.transpose(0, 1)
+        cache.values[index, :, rows] = value.transpose(0, 1)
+        mixed = tree_attention(query, cache.keys[index], cache.values[index], start, masks, config.sliding_window)
+        hidden = hidden + linear(mixed.flatten(1), layer.out)
+        gate, up = linear(rms_norm(hidden, layer.post_norm, config.norm_eps), layer.gate_up).chunk(2, dim=-1)
+        hidden = hidden + linear(silu(gate) * up, layer.down)
+    return hidden, torch.cat(taps, dim=-1)
+
+
+def output_logits(target: Target, hidden: Tensor) -> Tensor:
+    """Final norm and output head: fp32 [M, H] → logits fp32 [M, V]."""
+    return linear(rms_norm(hidden, target.norm, target.config.norm_eps), target.head)
+
+
+def linear(x: Tensor, layer: Linear) -> Tensor:
+    """x fp32 [M, K] → fp32 [M, N]."""
+    if isinstance(layer.weight, Tensor):
+        y = x @ layer.weight.T.float()
+    else:
+        y = linear4(x, layer.weight)
+    return y if layer.bias is None else y + layer.bias
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x²) + eps) · weight over the last dimension, fp32."""
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def split_heads(
+    qkv: Tensor, layer: Layer, config: DecoderConfig, rotation: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Fused projections [M, (heads + 2 · kv_heads) · D] → query [M, heads, D], key and value [M, kv_heads, D].
+
+    Query and key are normed where the family does (Qwen3) and rotated.
+    """
+    heads = qkv.unflatten(-1, (-1, config.head_dim))
+    query, key, value = heads.split([config.heads, config.kv_heads, config.kv_heads], dim=1)
+    if layer.q_norm is not None and layer.k_norm is not None:
+        query = rms_norm(query, layer.q_norm, config.norm_eps)
+        key = rms_norm(key, layer.k_norm, config.norm_eps)
+    return rotate(query, rotation), rotate(key, rotation), value
+
+
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary position embedding (RoFormer, arXiv 2104.09864), half-split: x [M, heads, D], cos and sin [M, D/2]."""
+    cos, sin = (part[:, None] for part in rotation)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
