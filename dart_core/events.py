@@ -20,12 +20,30 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was opened: `size_bytes` of weights in memory, a context of at most `context_limit` tokens.
+
+    `notes` say what a person should know, such as which kernels are in use and why.
+    """
+
+    name: str
+    path: str
+    context_limit: int
+    size_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Prefill:
-    """`done` of `total` prompt tokens are in the KV cache, `reused` of them from an earlier turn."""
+    """`done` of `total` prompt tokens are in the KV cache, `reused` of them from an earlier turn.
+
+    `dropped` of the oldest messages did not fit the context and were left out.
+    """
 
     done: int
     total: int
     reused: int
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +75,6 @@ class Step:
     token_ids: tuple[int, ...]
     own_text: str
     ms: float
-    draft_ms: float
     context: int  # tokens of the conversation after this step
     tree: TreeView | None = None
 

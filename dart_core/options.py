@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-TREE_SIZES = (1, 4, 8, 16, 24, 32, 48, 64)
+TREE_SIZES = (1, 4, 8, 16, 24, 32, 48, 64)  # rows of a draft tree, root included: the step exists for these
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class GenerateOptions:
 
     `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 switch that filter off. The filters apply in the
     order top-k, top-p, min-p, in fp32, after temperature and repetition penalty. `seed` fixes the noise, so a
-    seed gives one text whatever the draft. `tree_size` is the largest draft tree, root included.
+    seed gives one text whatever the draft. `tree_size` is the largest draft tree, root included. `show_tree` puts
+    the tree into every `Step`. `raw` gives a prompt string to the model as it is, without the chat template.
     """
 
     max_new_tokens: int | None = None
@@ -50,6 +51,7 @@ class GenerateOptions:
     draft: bool = True
     tree_size: int = 16
     show_tree: bool = False
+    raw: bool = False
 
     def __post_init__(self) -> None:
         checks = (

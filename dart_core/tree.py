@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dart_core.options import TREE_SIZES
+
 MAX_NODES = 64  # a node's ancestors are the bits of one int64
 
 
@@ -51,3 +53,16 @@ def root_tree(root: Tensor, nodes: int = 1) -> DraftTree:
 def valid_nodes(tree: DraftTree) -> Tensor:
     """bool [N]: which rows are nodes and not padding."""
     return torch.arange(tree.tokens.shape[0], device=tree.tokens.device) < tree.count
+
+
+def first_nodes(tree: DraftTree) -> DraftTree:
+    """The tree in the fewest rows the step exists for: padding beyond the last node is cut off."""
+    count = int(tree.count)
+    size = next(size for size in TREE_SIZES if size >= count)
+    if size >= len(tree.tokens):
+        return tree
+    rows = slice(0, size)
+    return DraftTree(
+        tree.tokens[rows], tree.parent[rows], tree.depth[rows], tree.ancestor[rows],
+        tree.score[rows], tree.rank[rows], tree.count,
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernels import native
 from kernels.noise import gumbel
 
 
@@ -110,5 +111,27 @@ def accept(
     `logits` fp32 [N, V] are the target's after each node; `tokens`, `parent`, `depth`, `ancestor` int64 [N];
     `length` int64 [1] tokens lie before the root; `seen` bool [V] are those tokens.
     """
+    if logits.device.type == "cpu" and native.load():
+        # Draws only where the walk goes: one or two rows of the tree, where the reference draws all.
+        return Accepted(
+            *torch.ops.dart.accept(
+                logits, tokens, parent, depth, ancestor, length, seen,
+                sampling.knobs, sampling.seed, sampling.limit, sampling.eos,
+            )
+        )  # fmt: skip
+    return accept_reference(logits, tokens, parent, depth, ancestor, length, seen, sampling)
+
+
+def accept_reference(
+    logits: Tensor,
+    tokens: Tensor,
+    parent: Tensor,
+    depth: Tensor,
+    ancestor: Tensor,
+    length: Tensor,
+    seen: Tensor,
+    sampling: Sampling,
+) -> Accepted:
+    """`accept` in plain torch, on any device."""
     choice = choose(logits, length + depth + 1, seen, tokens, ancestor, sampling)
     return walk(tokens, parent, choice, sampling)

@@ -1,0 +1,44 @@
+"""The decode step: verify → accept → compact → draft → prune, over fixed-shape tensors."""
+
+import torch
+from torch import Tensor
+
+from dart_core.drafter import Drafter
+from dart_core.state import State, commit
+from dart_core.tree import DraftTree
+from kernels.accept import Accepted, Sampling, accept
+from kernels.kv_compact import kv_compact
+from models.decoder import Target, forward, output_logits
+
+
+def verify(target: Target, state: State, tree: DraftTree) -> tuple[Tensor, Tensor]:
+    """One pass over the target's weights: logits fp32 [N, V] after every node, and its taps fp32 [N, 3 · H]."""
+    hidden, taps = forward(target, state.cache, tree.tokens, tree.depth, tree.ancestor, state.length)
+    return output_logits(target, hidden), taps
+
+
+def step(
+    target: Target, state: State, tree: DraftTree, sampling: Sampling, drafter: Drafter, nodes: int
+) -> tuple[Accepted, DraftTree]:
+    """Writes one to N tokens and proposes the next tree of at most `nodes` nodes (DART, figure 2).
+
+    The root is the last token written, whose keys and values are not cached yet: verifying it is what plain
+    decoding does, and a tree of one node is plain decoding.
+    """
+    logits, taps = verify(target, state, tree)
+    accepted = accept(
+        logits, tree.tokens, tree.parent, tree.depth, tree.ancestor, state.length, state.seen, sampling
+    )
+    kv_compact(state.cache.keys, state.cache.values, state.length, accepted.path)
+    commit(state, tree.tokens, accepted)
+    return accepted, drafter.draft(state, accepted, taps, nodes)
+
+
+def prefill(target: Target, state: State, tokens: Tensor) -> Tensor:
+    """Reads the next ≤ 64 prompt tokens, int64 [M], as a chain tree without branches; returns their taps."""
+    rows = torch.arange(len(tokens), device=tokens.device)
+    chain = (torch.full_like(rows, 2) << rows) - 1  # bits 0…i; 2 << 63 wraps to 0, and −1 is all ones
+    _, taps = forward(target, state.cache, tokens, rows, chain, state.length)
+    state.seen[tokens] = True
+    state.length.add_(len(tokens))
+    return taps
