@@ -234,7 +234,7 @@ def _rotary(raw: dict[str, Any], config: HeadConfig, path: Path) -> tuple[Tensor
 
 
 def _output_rows(head: Linear, ids: Tensor, width: int) -> Tensor:
-    """Rows `ids` of the target's output head, fp32 [Vd, width]; read with unit vectors where it is in 4 bits."""
+    """Rows `ids` of the target's output head, fp32 [Vd, width]; by unit vectors where it is in 4 bits."""
     if isinstance(head.weight, Tensor):
         return head.weight[ids].float()
     unit = torch.eye(width, device=ids.device)
