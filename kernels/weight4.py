@@ -59,7 +59,7 @@ def pack_codes(codes: Tensor) -> Tensor:
 
 def dequantise(weight: Weight4) -> Tensor:
     """The matrix the codes stand for, fp32 [N, K]."""
-    values = weight.codebook[unpack_codes(weight.codes).int()].unflatten(-1, (-1, weight.group))
+    values = weight.codebook[unpack_codes(weight.codes).int()].view(*weight.scale.shape, weight.group)
     values = values * weight.scale.float().unsqueeze(-1)
     if weight.minimum is not None:
         values = values + weight.minimum.float().unsqueeze(-1)
@@ -70,7 +70,7 @@ def quantise_affine(weight: Tensor, group: int = 32) -> Weight4:
     """fp [N, K] → codebook 0…15 over [min, max] of each group, as GGUF Q4_1. K must be a multiple of `group`."""
     if weight.shape[-1] % group:
         raise ValueError(f"K = {weight.shape[-1]} is not a multiple of the group {group}")
-    grouped = weight.float().unflatten(-1, (-1, group))
+    grouped = weight.float().reshape(weight.shape[0], -1, group)
     low, high = grouped.amin(-1), grouped.amax(-1)
     scale, minimum = ((high - low) / 15).half(), low.half()
     step = scale.float().unsqueeze(-1)
