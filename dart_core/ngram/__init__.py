@@ -1,0 +1,1 @@
+"""N-gram models: build them from text, import published ones, look things up. `python -m dart_core.ngram`."""
