@@ -45,10 +45,8 @@ struct InstructionSet {
   int max_rows;  // rows in a block
   // x fp32 [rows, k] → one block, and scale[rows] so that x ≈ q · scale. A row with a NaN or infinity gets scale NaN.
   void (*quantise)(const float* x, size_t stride, int rows, const Weight& w, uint8_t* block, float* scale);
-  // One tile times one block → out fp32 [rows, 32], before scale and unit. `ahead` is prefetched for one part of
-  // `parts` while it computes; null for nothing.
-  void (*tile)(const Weight& w, const uint8_t* codes, const uint8_t* block, int rows, float* out,
-               const uint8_t* ahead, int part, int parts);
+  // One tile times one block → out fp32 [rows, 32], before scale and unit. `cold`: the tile comes from memory.
+  void (*tile)(const Weight& w, const uint8_t* codes, const uint8_t* block, int rows, float* out, bool cold);
 };
 
 extern const InstructionSet kAvx512Vnni, kAvxVnni, kAvx2, kScalar;

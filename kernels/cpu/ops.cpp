@@ -73,10 +73,9 @@ at::Tensor linear4(const at::Tensor& x, const at::Tensor& data, const at::Tensor
     alignas(64) float sums[kMaxRows * kTile];
     for (int t = int(begin); t < end; t++) {
       const int width = std::min(kTile, w.columns - t * kTile);
-      const uint8_t* ahead = t + 1 < end ? w.tile(t + 1) : nullptr;
       for (int b = 0; b < blocks; b++) {
         const int first = block_start(b), count = block_start(b + 1) - first;
-        set.tile(w, w.tile(t), q + first * bytes, count, sums, ahead, b, blocks);
+        set.tile(w, w.tile(t), q + first * bytes, count, sums, b == 0);
         for (int r = 0; r < count; r++) {
           const float factor = scale[first + r] * w.unit;
           float* row = to + size_t(first + r) * w.columns + t * kTile;
