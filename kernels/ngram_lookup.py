@@ -46,10 +46,14 @@ class NgramTable:
     count: Tensor
 
     @property
+    def arrays(self) -> list[Tensor]:
+        """The arrays in the order the C++ takes them."""
+        return [self.bucket, self.context, self.first, self.total, self.token, self.count]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (self.bucket, self.context, self.first, self.total, self.token, self.count)
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in self.arrays)
 
 
 def context_key(contexts: Tensor) -> Tensor:
@@ -97,9 +101,8 @@ def ngram_lookup(table: NgramTable, contexts: Tensor, tokens: Tensor) -> tuple[T
     context's length, int64 [B, K]. A context token of −1 is none: the conversation begins after it.
     """
     if tokens.device.type == "cpu" and native.load():
-        arrays = (table.bucket, table.context, table.first, table.total, table.token, table.count)
         found: tuple[Tensor, Tensor] = torch.ops.dart.ngram_lookup(
-            list(arrays), table.order, table.bits, contexts, tokens
+            table.arrays, table.order, table.bits, contexts, tokens
         )
         return found
     if tokens.device.type == "cuda":

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def"
 """Triton form of `ngram_lookup`: one program looks up a block of (context, token) pairs."""
 
 import torch
@@ -74,7 +75,7 @@ def ngram_lookup_triton(table: NgramTable, contexts: Tensor, tokens: Tensor) -> 
         table.bucket, table.context, table.first, table.total, table.token, table.count,
         keys, tokens, probability, matched,
         pairs, tokens.shape[1], len(table.context), len(table.token),
-        KEY_BITS + 2 - table.bits, lengths, table.longest_bucket.bit_length(), table.longest_list.bit_length(),
-        _BLOCK,
+        KEY_BITS + 2 - table.bits, lengths,
+        table.longest_bucket.bit_length(), table.longest_list.bit_length(), _BLOCK,
     )  # fmt: skip
     return probability, matched

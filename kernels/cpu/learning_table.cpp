@@ -7,55 +7,13 @@
 #include <tuple>
 #include <vector>
 
+#include "learning_table.h"
+
+using namespace dart;
+
 namespace {
 
-constexpr int kWays = 4, kProbes = 4, kLongest = 8, kMaxNodes = 64;
-constexpr int kContextLengths[] = {1, 2, 3, 4, 6, 8};
-constexpr int kContexts = 6;
-
-uint64_t mix64(uint64_t x) {
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-  return x ^ x >> 31;
-}
-
-// Keys of the contexts that end [first, last), by length; returns how many fit.
-int context_keys(const int64_t* first, const int64_t* last, uint64_t* keys) {
-  uint64_t key = 0;
-  int found = 0;
-  for (int used = 1; used <= kLongest && last - used >= first; ++used) {
-    key = mix64(key + static_cast<uint64_t>(last[-used]) + 1);
-    if (used == kContextLengths[found]) keys[found++] = key | 1;
-  }
-  return found;
-}
-
-struct Table {
-  uint64_t* keys;
-  int32_t* tokens;
-  int32_t* counts;
-  uint64_t mask;
-
-  int64_t find(uint64_t key) const {
-    for (int i = 0; i < kProbes; ++i) {
-      const uint64_t slot = ((key >> 1) + i) & mask;
-      if (keys[slot] == key) return static_cast<int64_t>(slot);
-    }
-    return -1;
-  }
-};
-
-Table view(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& counts) {
-  TORCH_CHECK(keys.dtype() == at::kLong && keys.is_contiguous(), "keys must be a contiguous int64 tensor");
-  const int64_t slots = keys.numel();
-  TORCH_CHECK(slots >= kProbes && (slots & (slots - 1)) == 0, "the table must have a power of two of slots, not ", slots);
-  for (const at::Tensor& ways : {tokens, counts}) {
-    TORCH_CHECK(ways.dtype() == at::kInt && ways.is_contiguous() && ways.numel() == slots * kWays,
-                "tokens and counts must be contiguous int32 [slots, 4] tensors");
-  }
-  return {reinterpret_cast<uint64_t*>(keys.data_ptr<int64_t>()), tokens.data_ptr<int32_t>(),
-          counts.data_ptr<int32_t>(), static_cast<uint64_t>(slots - 1)};
-}
+constexpr int kMaxNodes = 64;
 
 void count_successor(int32_t* ways, int32_t* counts, int32_t token) {
   int way = 0;
@@ -72,7 +30,7 @@ void count_successor(int32_t* ways, int32_t* counts, int32_t token) {
 
 void learn(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& counts, const at::Tensor& stamps,
            const at::Tensor& history, int64_t start, int64_t end) {
-  const Table table = view(keys, tokens, counts);
+  const LearningTable table = learning_table(keys, tokens, counts);
   TORCH_CHECK(stamps.dtype() == at::kInt && stamps.numel() == keys.numel(), "stamps must be int32 [slots]");
   TORCH_CHECK(history.dtype() == at::kLong && history.is_contiguous() && end <= history.numel(),
               "history must be a contiguous int64 tensor of at least `end` tokens");
@@ -103,36 +61,10 @@ void learn(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& c
   }
 }
 
-struct Successor {
-  double probability;
-  int64_t token;
-};
-
 // The most probable next tokens after [first, last), best first, at most kWays of them.
-int successors(const Table& table, const int64_t* first, const int64_t* last, Successor* out) {
-  uint64_t context[kContexts];
-  Successor mixed[kContexts * kWays];
-  int size = 0;
-  double left = 1.0;
-  for (int i = context_keys(first, last, context) - 1; i >= 0; --i) {
-    const int64_t slot = table.find(context[i]);
-    if (slot < 0) continue;
-    const int32_t* ways = table.tokens + slot * kWays;
-    const int32_t* counts = table.counts + slot * kWays;
-    int total = 0, distinct = 0;
-    for (int way = 0; way < kWays; ++way) {
-      total += counts[way];
-      distinct += counts[way] > 0;
-    }
-    for (int way = 0; way < kWays; ++way) {
-      if (counts[way] == 0) continue;
-      int at = 0;
-      while (at < size && mixed[at].token != ways[way]) ++at;
-      if (at == size) mixed[size++] = {0.0, ways[way]};
-      mixed[at].probability += left * counts[way] / (total + distinct);
-    }
-    left *= static_cast<double>(distinct) / (total + distinct);
-  }
+int successors(const LearningTable& table, const int64_t* first, const int64_t* last, Successor* out) {
+  Successor mixed[kMostSuccessors];
+  const int size = mixture(table, first, last, mixed);
   const int kept = std::min(size, kWays);
   std::partial_sort(mixed, mixed + kept, mixed + size, [](const Successor& a, const Successor& b) {
     return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
@@ -154,7 +86,7 @@ using Tree = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tens
 
 Tree grow(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& counts, const at::Tensor& history,
           int64_t length, int64_t nodes, double floor) {
-  const Table table = view(keys, tokens, counts);
+  const LearningTable table = learning_table(keys, tokens, counts);
   TORCH_CHECK(history.dtype() == at::kLong && history.is_contiguous() && length >= 0 && length < history.numel(),
               "history must be a contiguous int64 tensor that holds the root");
   TORCH_CHECK(nodes >= 1 && nodes <= kMaxNodes, "a tree has 1 to 64 nodes, not ", nodes);
