@@ -40,6 +40,7 @@ class Status:
     reason: str
 
 
+@torch.compiler.assume_constant_result
 def load() -> bool:
     """Builds (some ten seconds, once per version) and loads the operators. False if that is not possible.
 

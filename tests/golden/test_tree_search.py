@@ -37,7 +37,7 @@ def paths_of(tokens: list[int], above: list[list[int]]) -> set[tuple[int, ...]]:
 
 
 def check_consistent(tree: DraftTree) -> list[list[int]]:
-    """Parents before children, siblings distinct, masks and depths as the parents say. The rows above each."""
+    """Parents first, siblings distinct, masks and depths as the parents say; the rows above each."""
     count = int(tree.count)
     above = [[0]]
     assert int(tree.parent[0]) == -1
