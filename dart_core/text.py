@@ -84,11 +84,15 @@ class ReasoningSplit:
         if self._mode == "reasoning":
             before, tag, after = self._held.partition(self.CLOSE)
             if tag:
-                self._mode, reasoning, self._held = "reply", before, after.lstrip("\n")
+                self._mode, reasoning, self._held = "gap", before, after
             else:
                 keep = _overlap(before, self.CLOSE)
                 self._held = before[len(before) - keep :]
                 return before[: len(before) - keep], ""
+        if self._mode == "gap":  # empty lines between the two blocks belong to neither
+            self._held = self._held.lstrip("\n")
+            if self._held:
+                self._mode = "reply"
         reply, self._held = self._held, ""
         return reasoning, reply
 
