@@ -104,9 +104,9 @@ def forward(
     rotation = (angle.cos() * target.rope_scale, angle.sin() * target.rope_scale)
     start, masks = int(length), ancestor.tolist()
     hidden = target.embed[tokens].float()
-    taps = []
+    entering = []
     for index, layer in enumerate(target.layers):
-        taps += [hidden] * config.taps.count(index)
+        entering.append(hidden)
         normed = rms_norm(hidden, layer.input_norm, config.norm_eps)
         query, key, value = split_heads(linear(normed, layer.qkv), layer, config, rotation)
         rows = slice(start, start + len(tokens))
@@ -116,7 +116,7 @@ def forward(
         hidden = hidden + linear(mixed.flatten(1), layer.out)
         gate, up = linear(rms_norm(hidden, layer.post_norm, config.norm_eps), layer.gate_up).chunk(2, dim=-1)
         hidden = hidden + linear(silu(gate) * up, layer.down)
-    return hidden, torch.cat(taps, dim=-1)
+    return hidden, torch.cat([entering[tap] for tap in config.taps], dim=-1)
 
 
 def output_logits(target: Target, hidden: Tensor) -> Tensor:
