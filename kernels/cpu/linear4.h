@@ -14,8 +14,12 @@
 // Every instruction set computes the same integers and then the same fused multiply-adds in the same order, group
 // after group, so results are bit-equal between them and whatever the number of rows.
 #pragma once
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
 
 namespace dart {
 
@@ -40,13 +44,21 @@ struct Weight {
 
 inline size_t row_bytes(int k, int group) { return size_t(k / group) * (group + 8); }
 
+// One split of the context for one key head and all rows, see attention.h.
+struct AttentionSplit;
+
 struct InstructionSet {
   const char* name;
   int max_rows;  // rows in a block
-  // x fp32 [rows, k] → one block, and scale[rows] so that x ≈ q · scale. A row with a NaN or infinity gets scale NaN.
-  void (*quantise)(const float* x, size_t stride, int rows, const Weight& w, uint8_t* block, float* scale);
+  // x fp32 [k] → row `r` of a block of `rows`. Returns the scale, x ≈ q · scale; NaN where x has a NaN or infinity.
+  float (*quantise)(const float* x, int r, int rows, const Weight& w, uint8_t* block);
   // One tile times one block → out fp32 [rows, 32], before scale and unit. `cold`: the tile comes from memory.
   void (*tile)(const Weight& w, const uint8_t* codes, const uint8_t* block, int rows, float* out, bool cold);
+  // x / sqrt(mean(x²) + eps) · weight, fp32 [n], n a multiple of 32.
+  void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* out);
+  // silu(gate · factor) · (up · factor), fp32 [32].
+  void (*silu_mul)(const float* gate, const float* up, float gate_factor, float up_factor, float* out);
+  void (*attention)(const AttentionSplit& split);
 };
 
 extern const InstructionSet kAvx512Vnni, kAvxVnni, kAvx2, kScalar;

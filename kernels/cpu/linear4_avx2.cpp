@@ -13,6 +13,6 @@ const InstructionSet kAvx2 = instructions<Avx2>("avx2");
 #pragma GCC pop_options
 #else
 namespace dart {
-const InstructionSet kAvx2{"avx2", 0, nullptr, nullptr};
+const InstructionSet kAvx2{"avx2"};
 }
 #endif

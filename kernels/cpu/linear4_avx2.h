@@ -40,6 +40,37 @@ struct Avx2 {
   }
   static void store(float* to, Float value) { _mm256_storeu_ps(to, value); }
 
+  static constexpr int kColumns = 2, kPairs = 4;
+  static Float load(const float* from) { return _mm256_loadu_ps(from); }
+  static Float add(Float a, Float b) { return _mm256_add_ps(a, b); }
+  static Float mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
+  static Float div(Float a, Float b) { return _mm256_div_ps(a, b); }
+  static Float max(Float a, Float b) { return _mm256_max_ps(a, b); }
+  static Float round(Float a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static Float times_power_of_2(Float a, Float n) {
+    const Int exponent = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(exponent));
+  }
+  static Float zero_below(Float value, Float x, Float limit) {
+    return _mm256_and_ps(value, _mm256_cmp_ps(x, limit, _CMP_NLT_UQ));
+  }
+  static float sum(Float a) {
+    float lanes[8];
+    store(lanes, a);
+    return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+  }
+  static float most(Float a) {
+    float lanes[8], result;
+    store(lanes, a);
+    result = lanes[0];
+    for (float lane : lanes) result = lane > result ? lane : result;
+    return result;
+  }
+  static void transpose16(const float* from, size_t from_stride, float* to, size_t to_stride) {
+    for (int i = 0; i < 16; i++)
+      for (int j = 0; j < 16; j++) to[j * to_stride + i] = from[i * from_stride + j];
+  }
+
   static float largest(const float* x, int k, float& poison) {
     Float most = zero(), bad = zero();
     const Float sign = set(-0.0f);

@@ -39,6 +39,45 @@ struct Avx512 {
   }
   static void store(float* to, Float value) { _mm512_storeu_ps(to, value); }
 
+  static constexpr int kColumns = 4, kPairs = 6;
+  static Float load(const float* from) { return _mm512_loadu_ps(from); }
+  static Float add(Float a, Float b) { return _mm512_add_ps(a, b); }
+  static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
+  static Float div(Float a, Float b) { return _mm512_div_ps(a, b); }
+  static Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
+  static Float round(Float a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT); }
+  static Float times_power_of_2(Float a, Float n) { return _mm512_scalef_ps(a, n); }
+  static Float zero_below(Float value, Float x, Float limit) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), value);
+  }
+  static float sum(Float a) { return _mm512_reduce_add_ps(a); }
+  static float most(Float a) { return _mm512_reduce_max_ps(a); }
+  // 16 rows of 16 → their transpose.
+  static void transpose16(const float* from, size_t from_stride, float* to, size_t to_stride) {
+    Float a[16], b[16];
+    for (int i = 0; i < 16; i++) a[i] = load(from + i * from_stride);
+    for (int i = 0; i < 16; i += 2) {
+      b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+      b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+      for (int j = 0; j < 2; j++) {
+        const __m512d low = _mm512_castps_pd(b[i + j]), high = _mm512_castps_pd(b[i + j + 2]);
+        a[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+        a[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+      }
+    // a[4 i + c] holds, in its quarter q, column 4 q + c of rows 4 i … 4 i + 3.
+    for (int c = 0; c < 4; c++) {
+      const Float even01 = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88), odd01 = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd);
+      const Float even23 = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
+      const Float odd23 = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
+      store(to + c * to_stride, _mm512_shuffle_f32x4(even01, even23, 0x88));
+      store(to + (8 + c) * to_stride, _mm512_shuffle_f32x4(even01, even23, 0xdd));
+      store(to + (4 + c) * to_stride, _mm512_shuffle_f32x4(odd01, odd23, 0x88));
+      store(to + (12 + c) * to_stride, _mm512_shuffle_f32x4(odd01, odd23, 0xdd));
+    }
+  }
+
   static float largest(const float* x, int k, float& poison) {
     Float most = zero(), bad = zero();
     for (int i = 0; i < k; i += 16) {
@@ -66,6 +105,6 @@ const InstructionSet kAvx512Vnni = instructions<Avx512>("avx512_vnni");
 #pragma GCC pop_options
 #else
 namespace dart {
-const InstructionSet kAvx512Vnni{"avx512_vnni", 0, nullptr, nullptr};
+const InstructionSet kAvx512Vnni{"avx512_vnni"};
 }
 #endif

@@ -24,6 +24,6 @@ const InstructionSet kAvxVnni = instructions<AvxVnni>("avx_vnni");
 #pragma GCC pop_options
 #else
 namespace dart {
-const InstructionSet kAvxVnni{"avx_vnni", 0, nullptr, nullptr};
+const InstructionSet kAvxVnni{"avx_vnni"};
 }
 #endif

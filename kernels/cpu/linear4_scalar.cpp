@@ -62,6 +62,22 @@ struct Scalar {
   }
   static void store(float* to, Float value) { *to = value; }
 
+  static constexpr int kColumns = 4, kPairs = 2;
+  static Float load(const float* from) { return *from; }
+  static Float add(Float a, Float b) { return a + b; }
+  static Float mul(Float a, Float b) { return a * b; }
+  static Float div(Float a, Float b) { return a / b; }
+  static Float max(Float a, Float b) { return a > b ? a : b; }
+  static Float round(Float a) { return std::nearbyint(a); }
+  static Float times_power_of_2(Float a, Float n) { return n > -200 ? std::ldexp(a, int(n)) : 0.0f; }
+  static Float zero_below(Float value, Float x, Float limit) { return x < limit ? 0.0f : value; }
+  static float sum(Float a) { return a; }
+  static float most(Float a) { return a; }
+  static void transpose16(const float* from, size_t from_stride, float* to, size_t to_stride) {
+    for (int i = 0; i < 16; i++)
+      for (int j = 0; j < 16; j++) to[j * to_stride + i] = from[i * from_stride + j];
+  }
+
   static float largest(const float* x, int k, float& poison) {
     float most = 0;
     poison = 0;

@@ -1,5 +1,6 @@
 // The arithmetic of linear4.h over one vector type `V`. Included once per instruction set, inside its target pragma.
 #pragma once
+#include "attention_tile.h"
 #include "linear4.h"
 
 namespace dart {
@@ -88,27 +89,23 @@ void tile(const Weight& w, const uint8_t* codes, const uint8_t* block, int rows,
 }
 
 template <class V>
-void quantise(const float* x, size_t stride, int rows, const Weight& w, uint8_t* block, float* scale) {
-  const int k = w.k(), group = w.group;
-  const int offset = V::kWideIsSigned && above_127(w.table) ? w.offset - 128 : w.offset;
-  for (int r = 0; r < rows; r++) {
-    const float* row = x + r * stride;
-    float poison;
-    const float largest = V::largest(row, k, poison);
-    scale[r] = largest / 127.0f + poison;
-    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
-    for (int g = 0; g < w.groups; g++) {
-      uint8_t* to = block + size_t(g) * rows * (group + 8);
-      const int32_t sum = V::round_group(row + g * group, inverse, reinterpret_cast<int8_t*>(to + r * group), group);
-      reinterpret_cast<int32_t*>(to + rows * group)[r] = -offset * sum;
-      reinterpret_cast<float*>(to + rows * (group + 4))[r] = float(sum);
-    }
+float quantise(const float* x, int r, int rows, const Weight& w, uint8_t* block) {
+  const int group = w.group, offset = V::kWideIsSigned && above_127(w.table) ? w.offset - 128 : w.offset;
+  float poison;
+  const float largest = V::largest(x, w.k(), poison);
+  const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+  for (int g = 0; g < w.groups; g++) {
+    uint8_t* to = block + size_t(g) * rows * (group + 8);
+    const int32_t sum = V::round_group(x + g * group, inverse, reinterpret_cast<int8_t*>(to + r * group), group);
+    reinterpret_cast<int32_t*>(to + rows * group)[r] = -offset * sum;
+    reinterpret_cast<float*>(to + rows * (group + 4))[r] = float(sum);
   }
+  return largest / 127.0f + poison;
 }
 
 template <class V>
 constexpr InstructionSet instructions(const char* name) {
-  return {name, V::kMaxRows, quantise<V>, tile<V>};
+  return {name, V::kMaxRows, quantise<V>, tile<V>, rms_norm<V>, silu_mul<V>, attention<V>};
 }
 
 }  // namespace

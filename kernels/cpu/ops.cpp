@@ -61,8 +61,9 @@ at::Tensor linear4(const at::Tensor& x, const at::Tensor& data, const at::Tensor
   const int64_t blocks_alone = std::max<int64_t>(1, kSerialWork / 4 / (int64_t(w.k()) * set.max_rows));
   at::parallel_for(0, blocks, blocks_alone, [&](int64_t begin, int64_t end) {
     for (int b = int(begin); b < end; b++) {
-      const int first = block_start(b);
-      set.quantise(in + size_t(first) * w.k(), w.k(), block_start(b + 1) - first, w, q + first * bytes, scale + first);
+      const int first = block_start(b), count = block_start(b + 1) - first;
+      for (int r = 0; r < count; r++)
+        scale[first + r] = set.quantise(in + size_t(first + r) * w.k(), r, count, w, q + first * bytes);
     }
   });
 
