@@ -34,6 +34,13 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is open and takes prompts. An engine in another process says so once."""
+
+    info: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
 class Prefill:
     """`done` of `total` prompt tokens are in the KV cache, `reused` of them from an earlier turn.
 
@@ -148,7 +155,7 @@ class Failed:
     exit_code: int = 1
 
 
-Event: TypeAlias = Loading | Prefill | Step | Delta | Reasoning | Finished | Failed
+Event: TypeAlias = Loading | Ready | Prefill | Step | Delta | Reasoning | Finished | Failed
 
 
 def to_json(event: Event) -> dict[str, Any]:
