@@ -3,9 +3,9 @@
 `fake:` plays the built-in demo, `fake:PATH` a JSON file:
 
     {"name": "shown as the model's name",
-     "replies": ["plain text", {"reasoning": "…", "text": "…"}, {"text": "so far", "fail": "then this error"}]}
+     "replies": ["plain text", {"reasoning": "…", "text": "…"}, {"text": "so far", "fail": "then this"}]}
 
-The reply is chosen by the number of user messages in the conversation, starting over after the last. After `?`
+The number of user messages in the conversation chooses the reply, starting over after the last. After `?`
 come `rate`, tokens a second (default 150, 0 is as fast as possible; half of it where drafting is off), and
 `load`, seconds of pretended loading: `fake:?rate=300&load=2`.
 """
@@ -88,15 +88,16 @@ class FakeEngine:
         options: GenerateOptions | None = None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Event]:
-        """Events of the reply that the conversation's length selects. A last message by the assistant goes on."""
+        """Events of the reply whose turn it is. A last message by the assistant is continued."""
         options = options or GenerateOptions()
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         try:
             check_messages(messages)
             prompt_tokens = sum(len(PIECE.findall(message["content"])) + 4 for message in messages)
-            if prompt_tokens >= self.info.context_limit:
+            limit = self.info.context_limit
+            if prompt_tokens >= limit:
                 raise UsageError(
-                    f"the prompt is {prompt_tokens} tokens long and the context holds {self.info.context_limit}",
+                    f"the prompt is {prompt_tokens} tokens long and the context holds {limit}",
                     "shorten it, or raise --context if the model allows",
                 )
         except DartError as error:
