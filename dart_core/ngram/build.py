@@ -34,9 +34,10 @@ def build_ngram(
 
 
 def merge_ngrams(sources: list[Path], path: Path, max_entries: int | None = None) -> None:
-    """Adds up the counts of model files into `path`: as if all their texts had been counted together.
+    """Adds up the counts of model files into `path`, as if all their texts had been counted together.
 
-    Raises ModelError where their orders differ.
+    A model forgets contexts it saw at the end of documents only, and what `max_entries` left out. Raises
+    ModelError where their orders differ.
     """
     tables = [load_ngram(source) for source in sources]
     for source, table in zip(sources, tables, strict=True):
