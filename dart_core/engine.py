@@ -16,11 +16,12 @@ from dart_core.sampling import resolve_sampling, sampling_tensors
 from dart_core.state import State, new_state, rewind
 from dart_core.step import prefill, step
 from dart_core.tree import MAX_NODES, DraftTree, first_nodes
+from kernels import native
 from models.decoder import Target
 from models.errors import DartError, UsageError
 from models.resolve import resolve_model
 from models.tokenizer import eos_ids, generation_defaults, load_tokenizer
-from models.weights import load_target
+from models.weights import load_target, size_in_bytes
 
 DEFAULT_CONTEXT = 8192
 
@@ -45,23 +46,26 @@ class Engine:
             torch.set_num_threads(options.threads)
         if options.device not in ("auto", "cpu"):
             raise UsageError(f"no engine for device {options.device!r} yet", "use --device cpu")
-        path = resolve_model(options.model, lambda stage, fraction: progress(Loading(stage, fraction)))
+        files = resolve_model(options.model, lambda stage, fraction: progress(Loading(stage, fraction)))
         progress(Loading("tokenizer"))
-        tokenizer = load_tokenizer(path)
+        tokenizer = load_tokenizer(files.directory)
         target = load_target(
-            path, options.weights, torch.device("cpu"), lambda stage, fraction: progress(Loading(stage, fraction))
+            files, options.weights, torch.device("cpu"), lambda stage, fraction: progress(Loading(stage, fraction))
         )
         longest = target.config.max_context
         if options.context is not None and options.context > longest:
             raise UsageError(f"the model reads at most {longest} tokens, not {options.context}", "lower --context")
         context = options.context or min(longest, DEFAULT_CONTEXT)
-        info = describe(target, str(path), options, context)
+        kernels = native.status()
+        info = ModelInfo(
+            files.name, str(files.weights), context, size_in_bytes(target), (f"CPU kernels: {kernels.path}",)
+        )
         progress(Loading("ready", 1.0))
         return cls(
             target,
             tokenizer,
-            eos_ids(path, tokenizer),
-            generation_defaults(path),
+            eos_ids(files.directory, tokenizer),
+            generation_defaults(files.directory),
             new_state(target.config, context, torch.device("cpu")),
             new_drafter(options.drafter),
             info,

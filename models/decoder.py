@@ -1,12 +1,13 @@
 """One dense decoder for Llama, Mistral, Qwen2, Qwen3 and SmolLM: the differences are in the config."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+from kernels.decoder_layers import LayerStack, StackLayer, decoder_layers, stack
 from kernels.linear4 import Packed4, linear4
 from kernels.tree_attention import tree_attention
 
@@ -62,6 +63,7 @@ class Target:
     """A target model's tensors. `embed` [V, H] fp16, bf16 or fp32; `norm` fp32 [H]; `head` [V, H].
 
     `inverse_frequency` fp32 [head_dim / 2] and `rope_scale` are transformers' rotary parameters for this config.
+    `stack` is the layers as the CPU's one-operator form reads them, None where that form does not fit.
     """
 
     config: DecoderConfig
@@ -71,6 +73,27 @@ class Target:
     head: Linear
     inverse_frequency: Tensor
     rope_scale: float
+    stack: LayerStack | None = None
+
+
+def one_operator(target: Target) -> Target:
+    """The target with its layers as one CPU operator where they fit it, else unchanged. Copies nothing large."""
+    c = target.config
+    layers = []
+    for layer in target.layers:
+        linears = (layer.qkv, layer.out, layer.gate_up, layer.down)
+        packed = [linear.weight for linear in linears if isinstance(linear.weight, Packed4)]
+        if len(packed) < len(linears) or any(linear.bias is not None for linear in linears[1:]):
+            return target
+        qkv, out, gate_up, down = packed
+        norms = (layer.q_norm, layer.k_norm)
+        layers.append(
+            StackLayer(layer.input_norm, qkv, layer.qkv.bias, *norms, out, layer.post_norm, gate_up, down)
+        )
+    stacked = stack(
+        layers, c.head_dim, target.inverse_frequency, target.rope_scale, c.norm_eps, c.sliding_window, c.taps
+    )
+    return replace(target, stack=stacked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +122,26 @@ def forward(
     Returns the hidden states before the final norm, fp32 [M, H], and those entering the tapped layers
     concatenated, fp32 [M, 3 · H] (DART, section 3: what the draft head reads).
     """
+    hidden = target.embed[tokens].float()
+    if target.stack is not None:
+        return decoder_layers(target.stack, hidden, depth, ancestor, length, cache.keys, cache.values)
+    return forward_plain(target, cache, hidden, depth, ancestor, length)
+
+
+def forward_plain(
+    target: Target, cache: KVCache, hidden: Tensor, depth: Tensor, ancestor: Tensor, length: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`forward` from the embedded rows, fp32 [M, H], layer by layer in plain torch."""
     config = target.config
     angle = (length + depth)[:, None] * target.inverse_frequency
     rotation = (angle.cos() * target.rope_scale, angle.sin() * target.rope_scale)
     start, masks = int(length), ancestor.tolist()
-    hidden = target.embed[tokens].float()
     entering = []
     for index, layer in enumerate(target.layers):
         entering.append(hidden)
         normed = rms_norm(hidden, layer.input_norm, config.norm_eps)
         query, key, value = split_heads(linear(normed, layer.qkv), layer, config, rotation)
-        rows = slice(start, start + len(tokens))
+        rows = slice(start, start + len(hidden))
         cache.keys[index, :, rows] = key.transpose(0, 1)
         cache.values[index, :, rows] = value.transpose(0, 1)
         mixed = tree_attention(query, cache.keys[index], cache.values[index], start, masks, config.sliding_window)

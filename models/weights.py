@@ -9,7 +9,7 @@ from torch import Tensor
 from kernels.linear4 import pack
 from kernels.weight4 import Weight4, cat_rows, dequantise, quantise_affine
 from models.config import read_config, rotary
-from models.decoder import DecoderConfig, Layer, Linear, Target
+from models.decoder import DecoderConfig, Layer, Linear, Target, one_operator
 from models.errors import ModelError
 from models.gguf_file import GGUFSource
 from models.quantise import AFFINE_GROUP, quantise
@@ -57,7 +57,7 @@ def load_target(
     frequency, scale = rotary(config)
     factors = source.rope_factors()
     progress("reading weights", 1.0)
-    return Target(
+    target = Target(
         config,
         embed.to(torch.float16 if weights == "4bit" and embed.dtype == torch.float32 else embed.dtype),
         tuple(layers),
@@ -66,6 +66,7 @@ def load_target(
         (frequency if factors is None else frequency / factors).to(device),
         scale,
     )
+    return one_operator(target)
 
 
 def size_in_bytes(target: Target) -> int:
