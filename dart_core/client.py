@@ -1,8 +1,8 @@
 """An engine in a child process, spoken to without ever waiting for it.
 
-A process of its own keeps screen and decoding off each other's interpreter lock, native output off the screen,
-and a crash of native code away from the chat. The child is a fresh interpreter with this package on its path:
-it imports neither the parent's main module nor textual.
+A process of its own keeps screen and decoding off each other's interpreter lock, native output off the
+screen, and a crash of native code away from the chat. The child is a fresh interpreter with this package on its
+path: it imports neither the parent's main module nor textual.
 """
 
 import contextlib
