@@ -1,0 +1,51 @@
+"""A draft tree as plain text: no colour, so that it reads the same in a pipe and on any terminal."""
+
+from dart_core.events import Step, TreeView
+
+ACCEPTED, REJECTED, OWN = "✓", "·", "→"
+
+
+def tree_lines(step: Step) -> list[str]:
+    """The step's tree, one node a line below a heading.
+
+    `✓` marks accepted nodes, `·` the others, `→` the token that the target wrote itself. Without a tree in
+    the step, or with drafting off, the heading and the target's own token are all there is.
+    """
+    written = len(step.token_ids)
+    lines = [f"{written} token{'s' * (written != 1)} in {step.ms:.1f} ms, {step.tree_size} rows"]
+    tree = step.tree
+    if tree is None:
+        return [*lines, f"{OWN} {visible(step.own_text)}"]
+    lines.append(f"{ACCEPTED} {visible(tree.texts[0])}")
+    _add_children(lines, step, tree, 0, "")
+    return lines
+
+
+def visible(text: str) -> str:
+    """A token in quotes, with signs for what cannot be seen."""
+    shown = "".join(SIGNS.get(char, char if char.isprintable() else f"\\x{ord(char):02x}") for char in text)
+    return f'"{shown}"'
+
+
+SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
+
+
+def _add_children(lines: list[str], step: Step, tree: TreeView, node: int, indent: str) -> None:
+    accepted = set(step.accepted)
+    rows: list[tuple[str, int | None]] = [
+        (
+            f"{ACCEPTED if child in accepted else REJECTED} {visible(tree.texts[child])}"
+            f" {tree.scores[child]:.2f} {tree.sources[child]}",
+            child,
+        )
+        for child in sorted(
+            tree.children(node), key=lambda child: (child not in accepted, -tree.scores[child])
+        )
+    ]
+    if node == step.accepted[-1]:
+        rows.insert(0, (f"{OWN} {visible(step.own_text)}", None))
+    for place, (label, child) in enumerate(rows):
+        last = place == len(rows) - 1
+        lines.append(f"{indent}{'└' if last else '├'}─ {label}")
+        if child is not None:
+            _add_children(lines, step, tree, child, indent + ("   " if last else "│  "))
