@@ -1,6 +1,6 @@
 """All decoder layers of a CPU target in one C++ operator: no Python and no torch operation per layer.
 
-Norms, projections, rotary embedding, KV cache, tree attention, SwiGLU and residuals, threads meeting at spin barriers.
+Norms, projections, rotary embedding, KV cache, tree attention, SwiGLU and residuals, in one parallel region.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class StackLayer:
 
 @dataclass(frozen=True, slots=True)
 class LayerStack:
-    """The layers as the operator reads them (`stack` makes it): tensors stacked over layers, weights shared."""
+    """The layers as the operator reads them, made by `stack`: small tensors stacked, weights shared."""
 
     norms: Tensor  # fp32 [L, 2, H]
     head_norms: Tensor | None  # fp32 [L, 2, head_dim]
@@ -54,7 +54,7 @@ def stack(
     window: int | None,
     taps: Sequence[int],
 ) -> LayerStack | None:
-    """Prepares `layers` for `decoder_layers`; copies nothing large. None where the operator does not fit them:
+    """Prepares `layers` for `decoder_layers`; copies nothing large. None where the operator does not fit:
     no C++, a layer not in its 4-bit layout, or sizes that are not multiples of 32."""
     tiles: list[Tiles] = []
     for layer in layers:
@@ -98,13 +98,14 @@ def decoder_layers(
 ) -> tuple[Tensor, Tensor]:
     """The M ≤ 64 rows of a draft tree through every layer.
 
-    `embedded` fp32 [M, H]; `depth`, `ancestor` int64 [M]: row i stands at position `length` + depth[i], sees the
-    committed slots [0, length) and the rows whose bits are set in ancestor[i], its path from the root to itself.
-    `length` int64 [1]. `keys`, `values` fp32 [L, kv_heads, slots, head_dim]: row i's are written to slot length + i.
+    `embedded` fp32 [M, H]; `depth`, `ancestor` int64 [M]: row i stands at position `length` + depth[i], sees
+    the committed slots [0, length) and the rows whose bits are set in ancestor[i], its path from the root to
+    itself. `length` int64 [1]. `keys`, `values` fp32 [L, kv_heads, slots, head_dim]: row i's are written to
+    slot length + i.
 
-    Returns the hidden states after the last layer, fp32 [M, H], and those entering the tapped layers, side by side,
-    fp32 [M, taps · H]. A row is the same bits whatever rows go with it, drafted or decoded one by one. Raises
-    RuntimeError for tensors of a wrong shape, type or device, a full cache, and masks that are not a tree.
+    Returns the hidden states after the last layer, fp32 [M, H], and those entering the tapped layers, side by
+    side, fp32 [M, taps · H]. A row is the same bits whatever rows go with it, drafted or decoded one by one.
+    Raises RuntimeError for tensors of a wrong shape, type or device, a full cache, and masks that are not a tree.
     """
     hidden, tapped = torch.ops.dart.decoder_layers(
         embedded,

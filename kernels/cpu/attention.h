@@ -1,4 +1,4 @@
-// Attention of a draft tree, in splits of 256 positions.
+// Attention of a draft tree, in splits of 128 positions.
 //
 // A row sees the committed slots [0, length) and then its path: the tree slots of its ancestors and its own, by depth.
 // A key's position is its place in that order. Splits, lanes and the order of sums follow from positions alone, so a
@@ -9,9 +9,9 @@
 
 namespace dart {
 
-constexpr int kSplit = 256;     // positions
+constexpr int kSplit = 128;     // positions: short enough to share out a short context, long enough to add up few
 constexpr int kTreeRows = 64;   // most rows of a tree
-constexpr int kPairChunk = 24;  // pairs of (row, query head) whose scores are kept at once: 24 KB
+constexpr int kPairChunk = 24;  // pairs of (row, query head) whose scores are kept at once: 12 KB
 
 struct Tree {
   int rows, length, window;  // window in positions, 0 for none
@@ -24,7 +24,7 @@ struct Tree {
 
 struct AttentionSplit {
   const Tree* tree;
-  int split;            // positions [256 · split, 256 · split + 256)
+  int split;            // positions [128 · split, 128 · split + 128)
   int group, head_dim;  // query heads of this key head; head_dim a multiple of 32
   const float* query;   // [rows, group, head_dim], scaled by 1/sqrt(head_dim)
   const float* keys;    // [slots, head_dim]

@@ -97,7 +97,8 @@ struct Worker {
   Pass& pass;
   const int id, threads;
   Quantised own;
-  float *row, *head, *scratch;  // [max(hidden, middle)], [rows, head_dim], attention_scratch
+  // [max(hidden, heads · head_dim)], [rows, head_dim], [splits], attention_scratch
+  float *row, *head, *weights, *scratch;
 
   // This thread's part of `count` pieces of work.
   std::pair<int, int> part(int count) const {
@@ -202,16 +203,12 @@ struct Worker {
       const auto index = [&](int split) { return (size_t(h / group * splits + split) * s.rows + r) * group + h % group; };
       float peak = -INFINITY, total = 0;
       for (int split = from; split < to; split++) peak = std::max(peak, pass.most[index(split)]);
-      float* out = row + h * d;
-      std::fill_n(out, d, 0.0f);
       for (int split = from; split < to; split++) {
-        const size_t i = index(split);
-        const float weight = std::exp(pass.most[i] - peak);
-        total += weight * pass.total[i];
-        for (int j = 0; j < d; j++) out[j] += weight * pass.sums[i * d + j];
+        weights[split - from] = std::exp(pass.most[index(split)] - peak);
+        total += weights[split - from] * pass.total[index(split)];
       }
-      const float inverse = 1.0f / total;
-      for (int j = 0; j < d; j++) out[j] *= inverse;
+      for (int split = from; split < to; split++) weights[split - from] /= total;
+      pass.set.combine(weights, to - from, pass.sums + index(from) * d, size_t(s.rows) * group * d, d, row + h * d);
     }
     return row;
   }
@@ -231,15 +228,15 @@ struct Worker {
     const Quantised x = quantise(layer.gate_up, [&](int r) { return normed(r, layer.post_norm); });
     const int tiles = s.middle / kTile;
     const auto [begin, end] = part(tiles);
-    for (int t = begin; t < end; t++) {
+    for (int t = begin; t < end; t++)
       tile(layer.gate_up, t, x, [&](int r, const float* sums) {
         std::copy_n(sums, kTile, pass.middle + size_t(r) * s.middle + t * kTile);
       });
+    for (int t = begin; t < end; t++)
       tile(layer.gate_up, tiles + t, x, [&](int r, const float* sums) {
         float* to = pass.middle + size_t(r) * s.middle + t * kTile;
-        pass.set.silu_mul(to, sums, x.scale[r], x.scale[r], to);
+        pass.set.silu_mul(to, sums, x.scale[r], to);
       });
-    }
   }
 
   void layer(const Layer& layer) {
@@ -389,10 +386,10 @@ std::tuple<at::Tensor, at::Tensor> decoder_layers(
             queries.need(rows * heads * head_dim), middles.need(rows * middle), sums.need(partials * head_dim), most,
             most + partials, first_split, splits, {quantised.need(q_bytes), scales.need(rows)}, barrier};
   const auto work = [&](int id, int team) {
-    thread_local Buffer<float> own_row, own_head, own_scratch, own_scale;
+    thread_local Buffer<float> own_row, own_head, own_weights, own_scratch, own_scale;
     thread_local Buffer<uint8_t> own_quantised;
     Worker worker{pass, id, team, {own_quantised.need(q_bytes), own_scale.need(rows)}, own_row.need(widest),
-                  own_head.need(rows * head_dim), own_scratch.need(attention_scratch(int(head_dim)))};
+                  own_head.need(rows * head_dim), own_weights.need(splits), own_scratch.need(attention_scratch(int(head_dim)))};
     for (int64_t l = 0; l < layers; l++) {
       for (size_t i = 0; i < taps.size(); i++)
         if (id == 0 && taps[i] == l)

@@ -105,7 +105,7 @@ float quantise(const float* x, int r, int rows, const Weight& w, uint8_t* block)
 
 template <class V>
 constexpr InstructionSet instructions(const char* name) {
-  return {name, V::kMaxRows, quantise<V>, tile<V>, rms_norm<V>, silu_mul<V>, attention<V>};
+  return {name, V::kMaxRows, quantise<V>, tile<V>, rms_norm<V>, silu_mul<V>, attention<V>, combine<V>};
 }
 
 }  // namespace
