@@ -46,11 +46,13 @@ def check_consistent(tree: DraftTree) -> list[list[int]]:
         assert 0 <= parent < row
         above.append([*above[parent], row])
         assert int(tree.depth[row]) == len(above[row]) - 1
-        assert int(tree.ancestor[row]) == sum(1 << i for i in above[row])
+        assert int(tree.ancestor[row]) % (1 << 64) == sum(1 << i for i in above[row])
     edges = list(zip(tree.parent[:count].tolist(), tree.tokens[:count].tolist(), strict=True))
     assert len(set(edges)) == count
     assert (tree.parent[count:] == -1).all()
-    assert tree.ancestor[count:].tolist() == [1 << i for i in range(count, len(tree.tokens))]
+    assert [mask % (1 << 64) for mask in tree.ancestor[count:].tolist()] == [
+        1 << i for i in range(count, len(tree.tokens))
+    ]
     return above
 
 
