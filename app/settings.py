@@ -1,7 +1,7 @@
 """Settings and where they come from: a flag before the environment before the file before the default.
 
-None leaves a choice to the model's generation_config. In the file a setting stands by its name (`tree_size = 8`),
-in the environment as `DART_TREE_SIZE`, on the command line as `--tree-size`.
+None leaves a choice to the model's generation_config. In the file a setting stands by its name
+(`tree_size = 8`), in the environment as `DART_TREE_SIZE`, on the command line as `--tree-size`.
 """
 
 import tomllib
@@ -119,7 +119,7 @@ def read_file(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read the settings in {path}: {error}", f"mend or remove {path}") from error
 
 
-def checked(name: str, value: object, source: str) -> Any:
+def checked(name: str, value: Any, source: str) -> Any:
     """The value in its setting's type, alone in range. Raises UsageError."""
     if name not in TYPES:
         raise UsageError(f"{source}: unknown setting {name!r}", f"known are {', '.join(TYPES)}")
@@ -128,7 +128,9 @@ def checked(name: str, value: object, source: str) -> Any:
         value = float(value)
     if kind is tuple and isinstance(value, list):
         value = tuple(value)
-    right = type(value) is kind and (kind is not tuple or all(isinstance(text, str) for text in value))
+    right = type(value) is kind
+    if right and kind is tuple:
+        right = all(isinstance(text, str) for text in value)
     if not right:
         raise UsageError(f"{source}: {name} must be {KINDS[kind]}, not {value!r}", f"correct {name}")
     try:

@@ -100,6 +100,20 @@ class Store:
         """Closes the file. Everything is written already."""
         self._db.close()
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside is kept, or nothing of it; may be nested."""
+        if self._db.in_transaction:
+            yield
+            return
+        self._run("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._run("ROLLBACK")
+            raise
+        self._run("COMMIT")
+
     def new_chat(self, model: str, system: str = "") -> int:
         """An empty chat; lists show it once it has a message."""
         now = time.time()
@@ -129,7 +143,7 @@ class Store:
         The first user message gives the chat its title.
         """
         now = time.time()
-        with self._transaction():
+        with self.transaction():
             message_id = self._insert(
                 "INSERT INTO messages"
                 " (chat_id, parent_id, role, content, state, created, model, stats_json, writer)"
@@ -253,7 +267,7 @@ class Store:
 
     def rename(self, chat_id: int, title: str) -> None:
         """Gives the chat another title."""
-        self._run("UPDATE chats SET title = ? WHERE id = ?", title.strip(), chat_id)
+        self._run("UPDATE chats SET title = ? WHERE id = ?", printable(title), chat_id)
 
     def pin(self, chat_id: int, pinned: bool = True) -> None:
         """Keeps the chat at the top of the list, or no longer."""
@@ -291,16 +305,6 @@ class Store:
             ) from error
         except sqlite3.DatabaseError as error:
             raise damaged(self.file, error) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._run("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._run("ROLLBACK")
-            raise
-        self._run("COMMIT")
 
     def _settle(self) -> None:
         """Replies that a process left unfinished are stopped ones; chats deleted long ago go."""
@@ -375,11 +379,16 @@ def is_alive(process: int) -> bool:
 
 def make_title(text: str) -> str:
     """The first line of a message, cut between words where it is long."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = next((line.strip() for line in map(printable, text.splitlines()) if line.strip()), "")
     if len(line) <= TITLE_LENGTH:
         return line
     cut = line[: TITLE_LENGTH - 1]
     return (cut.rsplit(" ", 1)[0] if " " in cut[TITLE_LENGTH // 2 :] else cut).rstrip() + "…"
+
+
+def printable(text: str) -> str:
+    """The text on one line, without control characters: they would steer the terminal that lists it."""
+    return "".join(char for char in " ".join(text.split()) if char.isprintable())
 
 
 def like(word: str) -> str:
@@ -392,4 +401,4 @@ def like(word: str) -> str:
 def to_chat(row: tuple[Any, ...]) -> Chat:
     """A chat from its columns."""
     chat_id, title, pinned, updated, model, text, system = row
-    return Chat(chat_id, title, bool(pinned), updated, model, " ".join(text.split()), system)
+    return Chat(chat_id, title, bool(pinned), updated, model, printable(text), system)

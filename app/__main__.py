@@ -1,0 +1,5 @@
+"""`python -m app` is `dart-chat`."""
+
+from app.cli import main
+
+main()
