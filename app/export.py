@@ -43,7 +43,8 @@ def export_json(store: Store, chat_id: int) -> str:
 def import_chat(store: Store, text: str) -> int:
     """Adds a chat from what `export_json` or `export_markdown` wrote, or from a JSON list of messages.
 
-    These need `role` and `content`. Returns the new chat's id. Raises UsageError, with nothing added, where the text is none of these.
+    These need `role` and `content`. Returns the new chat's id. Raises UsageError, with nothing added, where
+    the text is none of these.
     """
     if text.lstrip()[:1] in ("{", "["):
         return import_json(store, text)

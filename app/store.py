@@ -8,24 +8,19 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.migrations import STEPS
-from models.errors import DartError
+from app.database import StoreError as StoreError
+from app.database import database_errors, open_database
 
-BUSY_SECONDS = 5.0
 KEEP_DELETED_SECONDS = 7 * 24 * 3600  # a deleted chat can be brought back for this long
 TITLE_LENGTH = 60
 PROCESS_STARTED = time.time()
 
 MESSAGE_FIELDS = "id, chat_id, parent_id, role, content, reasoning, state, created, model, stats_json"
-
-
-class StoreError(DartError):
-    """The database cannot be used. It is left as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +66,8 @@ class Store:
         Raises StoreError, with the file untouched, where it is damaged, no database, from a newer version of
         this program, or cannot be read or written.
         """
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            check_file(path)
-            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-        except (OSError, sqlite3.OperationalError) as error:
-            raise StoreError(
-                f"cannot open {path}: {error}", "check its permissions, or set DART_HOME"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise damaged(path, error) from error
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA foreign_keys = ON")
-            migrate(connection)
-            store = cls(connection, path)
-            store._settle()
-        except sqlite3.OperationalError as error:
-            connection.close()
-            raise StoreError(f"cannot write {path}: {error}", "check permissions and disk space") from error
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            raise damaged(path, error) from error
+        store = cls(open_database(path), path)
+        store._settle()
         return store
 
     def close(self) -> None:
@@ -297,14 +271,8 @@ class Store:
         return row
 
     def _execute(self, sql: str, values: Any) -> sqlite3.Cursor:
-        try:
+        with database_errors(self.file):
             return self._db.execute(sql, values)
-        except sqlite3.OperationalError as error:
-            raise StoreError(
-                f"cannot use {self.file}: {error}", "check permissions and disk space"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise damaged(self.file, error) from error
 
     def _settle(self) -> None:
         """Replies that a process left unfinished are stopped ones; chats deleted long ago go."""
@@ -318,52 +286,6 @@ class Store:
                     *(writer, until),
                 )
         self._run("DELETE FROM chats WHERE deleted < ?", time.time() - KEEP_DELETED_SECONDS)
-
-
-def check_file(path: Path) -> None:
-    """Raises StoreError where an existing file is not one to write to. Only reads.
-
-    Raises sqlite3.DatabaseError where it is damaged.
-    """
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with closing(
-        sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_SECONDS, uri=True)
-    ) as database:
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(STEPS):
-            raise StoreError(
-                f"{path} is from a newer dart-chat (form {version}, this one knows {len(STEPS)})",
-                "update dart-chat, or set DART_HOME to another directory",
-            )
-        if version == 0 and database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(f"{path} belongs to another program", "set DART_HOME to another directory")
-        problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if problem != "ok":
-            raise damaged(path, problem)
-
-
-def migrate(database: sqlite3.Connection) -> None:
-    """Brings the database to the newest form, all steps or none."""
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version >= len(STEPS):
-        return
-    database.execute("BEGIN IMMEDIATE")
-    # Another process may have migrated while this one waited for the lock.
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    for step in STEPS[version:]:
-        for statement in step:
-            database.execute(statement)
-    database.execute(f"PRAGMA user_version = {len(STEPS)}")
-    database.execute("COMMIT")
-
-
-def damaged(path: Path, problem: object) -> StoreError:
-    """The error for a file that SQLite cannot make sense of."""
-    return StoreError(
-        f"{path} is damaged or no chat database, and was left as it is: {problem}",
-        f"move it away (mv {path} {path}.damaged) to begin a new one",
-    )
 
 
 def is_alive(process: int) -> bool:
