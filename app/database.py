@@ -43,6 +43,8 @@ def database_errors(path: Path) -> Iterator[None]:
             f"cannot use {path}: {error}", "check its permissions and the disk's space, or set DART_HOME"
         ) from error
     except sqlite3.DatabaseError as error:
+        if type(error) is not sqlite3.DatabaseError:
+            raise  # a broken constraint or a wrong call says nothing about the file
         raise damaged(path, error) from error
 
 

@@ -12,7 +12,7 @@ def tree_lines(step: Step) -> list[str]:
     the step, or with drafting off, the heading and the target's own token are all there is.
     """
     written = len(step.token_ids)
-    lines = [f"{written} token{'s' * (written != 1)} in {step.ms:.1f} ms, {step.tree_size} rows"]
+    lines = [f"{written} token{'s' * (written != 1)} in {step.ms:.1f} ms, tree of {step.tree_size}"]
     tree = step.tree
     if tree is None:
         return [*lines, f"{OWN} {visible(step.own_text)}"]

@@ -1,8 +1,8 @@
 """An engine in a child process, spoken to without ever waiting for it.
 
 A process of its own keeps screen and decoding off each other's interpreter lock, native output off the
-screen, and a crash of native code away from the chat. The child is a fresh interpreter with this package on its
-path: it imports neither the parent's main module nor textual.
+screen, and a crash of native code away from the chat. The child is a fresh interpreter with this package on
+its path: it imports neither the parent's main module nor textual.
 """
 
 import contextlib
@@ -96,13 +96,13 @@ class Child:
     def __init__(self, options: EngineOptions, log_path: Path) -> None:
         self._log_path = log_path
         self._events: deque[Event] = deque()
-        self._ready = False
+        self._end: Failed | None = None  # why there is no engine any more
         self._closing = False
         package_root = str(Path(__file__).parents[1])
         paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
         with open_log(log_path) as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dart_core.worker"],
+                [sys.executable, "-P", "-c", "from dart_core.worker import main; main()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -114,14 +114,14 @@ class Child:
         self.put(options)
 
     def put(self, command: Any) -> None:
-        """Sends a command. To a dead child it is lost; `_read` reports the death."""
+        """Sends a command; an engine that is no more answers with what ended it."""
         assert self.process.stdin is not None
-        try:
+        if self._end is not None:
+            self._events.append(self._end)
+            return
+        with contextlib.suppress(BrokenPipeError):  # `_read` reports the death
             pickle.dump(command, self.process.stdin, pickle.HIGHEST_PROTOCOL)
             self.process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            if not self._reader.is_alive():
-                self._events.append(self._death())
 
     def take(self) -> list[Event]:
         """What has been read since the last call."""
@@ -144,22 +144,23 @@ class Child:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
+        ready = False
         try:
             while True:
                 for event in pickle.load(self.process.stdout):
-                    self._ready |= isinstance(event, Ready)
+                    ready |= isinstance(event, Ready)
                     if isinstance(event, Failed) and not event.hint:
                         event = Failed(event.error, f"read {self._log_path}", event.exit_code)
+                    if isinstance(event, Failed) and not ready:
+                        self._end = event
                     self._events.append(event)
         except (EOFError, pickle.UnpicklingError):
             pass  # the child has ended, perhaps in the middle of a batch
-        if self.process.wait() != 0 and not self._closing:
-            self._events.append(self._death())
-
-    def _death(self) -> Failed:
         code = self.process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Failed(f"the engine has ended ({how})", f"read {self._log_path}", 1 if self._ready else 3)
+        if self._end is None and not self._closing:
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            self._end = Failed(f"the engine has ended ({how})", f"read {self._log_path}", 1 if ready else 3)
+            self._events.append(self._end)
 
 
 def open_log(path: Path) -> IO[bytes]:

@@ -115,7 +115,7 @@ def failure(error: Exception, exit_code: int) -> Failed:
 
 
 def main() -> None:
-    """Entry point of `python -m dart_core.worker`. Whatever prints goes to stderr, which is the log file."""
+    """Entry point of the child process. Whatever prints goes to stderr, which is the log file."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     commands, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -125,7 +125,3 @@ def main() -> None:
     os.close(nothing)
     Worker(commands, events).run()
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

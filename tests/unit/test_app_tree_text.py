@@ -1,0 +1,41 @@
+"""Draft trees as text."""
+
+from app.tree_text import tree_lines, visible
+from dart_core.events import Step, TreeView
+
+TREE = TreeView(
+    token_ids=(1, 2, 3, 4, 5),
+    texts=("The", " cat", " dog", " sat", "\n"),
+    parents=(-1, 0, 0, 1, 1),
+    depths=(0, 1, 1, 2, 2),
+    scores=(1.0, 0.8, 0.9, 0.25, 0.5),
+    sources=("root", "head", "ngram", "head", "ngram"),
+)
+
+
+def test_accepted_nodes_come_first_and_the_targets_own_token_stands_where_it_was_written():
+    step = Step(8, (0, 1), (2, 9), " ran", 12.34, 40, TREE)
+    assert tree_lines(step) == [
+        "2 tokens in 12.3 ms, tree of 8",
+        '✓ "The"',
+        '├─ ✓ " cat" 0.80 head',
+        '│  ├─ → " ran"',
+        '│  ├─ · "⏎" 0.50 ngram',
+        '│  └─ · " sat" 0.25 head',
+        '└─ · " dog" 0.90 ngram',
+    ]
+
+
+def test_nothing_accepted():
+    lines = tree_lines(Step(8, (0,), (9,), " ran", 1.0, 40, TREE))
+    assert lines[:3] == ["1 token in 1.0 ms, tree of 8", '✓ "The"', '├─ → " ran"']
+    assert sum("✓" in line for line in lines) == 1
+    assert len(lines) == 2 + 4 + 1
+
+
+def test_a_step_without_a_tree_shows_what_was_written():
+    assert tree_lines(Step(1, (0,), (9,), " ran", 1.0, 40)) == ["1 token in 1.0 ms, tree of 1", '→ " ran"']
+
+
+def test_a_token_cannot_steer_the_terminal():
+    assert visible("\x1b[2J\t\r\n é日👋") == '"\\x1b[2J⇥␍⏎ é日👋"'
