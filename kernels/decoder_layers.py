@@ -105,7 +105,7 @@ def decoder_layers(
 
     Returns the hidden states after the last layer, fp32 [M, H], and those entering the tapped layers, side by
     side, fp32 [M, taps · H]. A row is the same bits whatever rows go with it, drafted or decoded one by one.
-    Raises RuntimeError for tensors of a wrong shape, type or device, a full cache, and masks that are not a tree.
+    Raises RuntimeError for a wrong shape, type or device, a full cache, and masks that are not a tree.
     """
     hidden, tapped = torch.ops.dart.decoder_layers(
         embedded,

@@ -31,11 +31,11 @@ void rms_norm(const float* x, const float* weight, int n, float eps, float* out)
 }
 
 template <class V>
-void silu_mul(const float* gate, const float* up, float factor, float* out) {
-  for (int i = 0; i < kTile; i += V::kLanes) {
-    const auto g = V::mul(V::load(gate + i), V::set(factor)), u = V::mul(V::load(up + i), V::set(factor));
+void silu_mul(const float* gate, const float* up, int n, float* out) {
+  for (int i = 0; i < n; i += V::kLanes) {
+    const auto g = V::load(gate + i);
     const auto e = exponential<V>(V::mul(V::max(g, V::set(-80.0f)), V::set(-1.0f)));  // e^80 is near enough to infinity
-    V::store(out + i, V::mul(V::div(g, V::add(V::set(1.0f), e)), u));
+    V::store(out + i, V::mul(V::div(g, V::add(V::set(1.0f), e)), V::load(up + i)));
   }
 }
 

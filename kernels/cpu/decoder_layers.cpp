@@ -1,8 +1,9 @@
 // All decoder layers of a draft tree in one operator and one parallel region.
 //
-// A layer is five stages with a barrier after each: norm, qkv, rotary and cache; attention; output projection and
-// residual; norm, gate/up and SiLU; down projection and residual. Up to kPrivateRows rows every thread quantises the
-// activations for itself, which costs less than one more barrier.
+// A layer is five stages: norm, qkv, rotary and cache; attention; output projection and residual; norm, gate and up;
+// SiLU, down projection and residual. A stage ends when its work is done, not when every thread has come: a thread that
+// the operating system took off its core is not waited for, the others do its part. Up to kPrivateRows rows every thread
+// quantises the activations for itself, which costs less than one more stage.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -22,30 +23,8 @@ namespace {
 
 constexpr int kPrivateRows = 4;
 constexpr size_t kLine = 64;
-
-// Threads of one region wait for one another without the operating system, a few hundred ns each time.
-class Barrier {
- public:
-  void wait(int threads) {
-    if (threads == 1) return;
-    const int phase = phase_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads - 1) {
-      arrived_.store(0, std::memory_order_relaxed);
-      phase_.store(phase + 1, std::memory_order_release);
-      return;
-    }
-    for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; spins++) {
-      if (spins > 10000) std::this_thread::yield();  // more threads than cores
-#if defined(__x86_64__)
-      else __builtin_ia32_pause();
-#endif
-    }
-  }
-
- private:
-  alignas(kLine) std::atomic<int> arrived_{0};
-  alignas(kLine) std::atomic<int> phase_{0};
-};
+constexpr int kSpins = 1000;               // about 20 µs; a stage of a small model takes 5
+constexpr int64_t kSerialWork = 1'000'000;  // multiply-adds of all layers below which other threads are not woken
 
 // Memory that grows and stays: nothing is allocated once the shapes have been seen.
 template <class T>
@@ -83,80 +62,121 @@ struct Pass {
   const float *cosine, *sine;  // [rows, head_dim / 2]
   float* hidden;               // [rows, hidden]
   float* query;                // [kv_heads, rows, group, head_dim]
-  float* middle;               // [rows, middle]
+  float* middle;               // [rows, 2 · middle], gate and up
   float *sums, *most, *total;  // [kv_heads, splits, rows, group(, head_dim)]
   int first_split, splits;     // splits [first_split, splits) hold keys someone sees
   Quantised common;            // for more than kPrivateRows rows
-  Barrier& barrier;
+  int* counters;               // [stages, threads + 1, kLine / 4], see Worker::share
 
   int blocks() const { return (shape.rows + set.max_rows - 1) / set.max_rows; }
-  int block_start(int b) const { return b * (shape.rows / blocks()) + std::min(b, shape.rows % blocks()); }
+  int block_start(int b) const { return b * shape.rows / blocks(); }
+  int block_of(int r) const {
+    int b = r * blocks() / shape.rows;
+    while (block_start(b + 1) <= r) b++;
+    return b;
+  }
 };
 
 struct Worker {
   Pass& pass;
   const int id, threads;
   Quantised own;
-  // [max(hidden, heads · head_dim)], [rows, head_dim], [splits], attention_scratch
+  // [max(hidden, middle, heads · head_dim)], [rows, head_dim], [splits], attention_scratch
   float *row, *head, *weights, *scratch;
+  int stage = 0;
 
-  // This thread's part of `count` pieces of work.
-  std::pair<int, int> part(int count) const {
-    return {int(int64_t(count) * id / threads), int(int64_t(count) * (id + 1) / threads)};
-  }
-
-  // int8 rows for `w`; fill(row) returns that row's fp32 activations.
-  template <class Fill>
-  Quantised quantise(const Weight& w, Fill fill) {
-    const bool alone = pass.shape.rows <= kPrivateRows || threads == 1;
-    const Quantised to = alone ? own : pass.common;
-    const auto [begin, end] = alone ? std::pair(0, pass.shape.rows) : part(pass.shape.rows);
-    const size_t bytes = row_bytes(w.k(), w.group);
-    for (int b = 0; b < pass.blocks(); b++) {
-      const int first = pass.block_start(b), count = pass.block_start(b + 1) - first;
-      for (int r = std::max(0, begin - first); r < std::min(count, end - first); r++)
-        to.scale[first + r] = pass.set.quantise(fill(first + r), r, count, w, to.q + first * bytes) * w.unit;
+  // Calls work(i) for this thread's share of 0 … count - 1 and returns when all of them are done. Each thread's part has
+  // a counter, from which it and those who have finished theirs take one after the other; one more counts what is done.
+  template <class Work>
+  void share(int count, Work work) {
+    const auto counter = [&, base = size_t(stage++) * (threads + 1)](int i) {
+      return std::atomic_ref<int>(pass.counters[(base + i) * (kLine / sizeof(int))]);
+    };
+    const auto done = counter(threads);
+    for (int k = 0; k < threads; k++) {
+      const int owner = (id + k) % threads;
+      const int begin = int(int64_t(count) * owner / threads), end = int(int64_t(count) * (owner + 1) / threads);
+      const auto next = counter(owner);
+      int taken = 0;
+      while (next.load(std::memory_order_relaxed) < end - begin) {
+        const int i = begin + next.fetch_add(1, std::memory_order_relaxed);
+        if (i >= end) break;
+        work(i);
+        taken++;
+      }
+      if (taken) done.fetch_add(taken, std::memory_order_acq_rel);
     }
-    if (!alone) pass.barrier.wait(threads);
-    return to;
+    for (int spins = 0; done.load(std::memory_order_acquire) < count; spins++) {
+      if (spins > kSpins) std::this_thread::yield();  // more threads than cores
+#if defined(__x86_64__)
+      else __builtin_ia32_pause();
+#endif
+    }
   }
 
-  // done(row, sums) gets the 32 unscaled columns of tile `t` of every row.
+  // int8 activations of row `r`, from fp32.
+  void quantise(const Weight& w, const Quantised& to, int r, const float* x) {
+    const int block = pass.block_of(r), first = pass.block_start(block);
+    uint8_t* q = to.q + first * row_bytes(w.k(), w.group);
+    to.scale[r] = pass.set.quantise(x, r - first, pass.block_start(block + 1) - first, w, q) * w.unit;
+  }
+
+  // unit(i, x) for i in 0 … units - 1, where x are the int8 rows that `fill(row)` gives in fp32.
+  template <class Fill, class Unit>
+  void linear(const Weight& w, int units, Fill fill, Unit unit) {
+    const bool alone = pass.shape.rows <= kPrivateRows || threads == 1;
+    const Quantised x = alone ? own : pass.common;
+    bool ready = !alone;
+    if (!alone) share(pass.shape.rows, [&](int r) { quantise(w, x, r, fill(r)); });
+    share(units, [&](int i) {
+      if (!ready)
+        for (int r = 0; r < pass.shape.rows; r++) quantise(w, x, r, fill(r));
+      ready = true;
+      unit(i, x);
+    });
+  }
+
+  // done(row, columns) gets the 32 columns of tile `t` of every row.
   template <class Done>
   void tile(const Weight& w, int t, const Quantised& x, Done done) {
     alignas(kLine) float sums[kMaxRows * kTile];
-    const size_t bytes = row_bytes(w.k(), w.group);
     for (int b = 0; b < pass.blocks(); b++) {
       const int first = pass.block_start(b), count = pass.block_start(b + 1) - first;
-      pass.set.tile(w, w.tile(t), x.q + first * bytes, count, sums, b == 0);
-      for (int r = 0; r < count; r++) done(first + r, sums + r * kTile);
+      pass.set.tile(w, w.tile(t), x.q + first * row_bytes(w.k(), w.group), count, sums, b == 0);
+      for (int r = 0; r < count; r++) {
+        float* columns = sums + r * kTile;
+        for (int c = 0; c < kTile; c++) columns[c] *= x.scale[first + r];
+        done(first + r, columns);
+      }
     }
   }
 
-  const float* normed(int row_index, const float* weight) {
+  const float* normed(int r, const float* weight) {
     const Shape& s = pass.shape;
-    pass.set.rms_norm(pass.hidden + size_t(row_index) * s.hidden, weight, s.hidden, s.eps, row);
+    pass.set.rms_norm(pass.hidden + size_t(r) * s.hidden, weight, s.hidden, s.eps, row);
     return row;
   }
 
-  void qkv(const Layer& layer) {
+  // `tap`: where the hidden states that enter the layer go, null for nowhere.
+  void qkv(const Layer& layer, float* tap, size_t tap_stride) {
     const Shape& s = pass.shape;
-    const Quantised x = quantise(layer.qkv, [&](int r) { return normed(r, layer.input_norm); });
     const int tiles = s.head_dim / kTile;
-    const auto [begin, end] = part(s.heads + 2 * s.kv_heads);
-    for (int unit = begin; unit < end; unit++) {
+    const auto fill = [&](int r) { return normed(r, layer.input_norm); };
+    linear(layer.qkv, s.heads + 2 * s.kv_heads, fill, [&](int unit, const Quantised& x) {
+      if (tap && unit == 0)
+        for (int r = 0; r < s.rows; r++) std::copy_n(pass.hidden + size_t(r) * s.hidden, s.hidden, tap + r * tap_stride);
       for (int t = 0; t < tiles; t++)
-        tile(layer.qkv, unit * tiles + t, x, [&](int r, const float* sums) {
-          for (int c = 0; c < kTile; c++) head[r * s.head_dim + t * kTile + c] = sums[c] * x.scale[r];
+        tile(layer.qkv, unit * tiles + t, x, [&](int r, const float* columns) {
+          std::copy_n(columns, kTile, head + r * s.head_dim + t * kTile);
         });
       for (int r = 0; r < s.rows; r++) place_head(layer, unit, r, head + r * s.head_dim);
-    }
+    });
   }
 
   // Bias, norm and rotation of one head of one row, and its place: query, key cache or value cache.
   void place_head(const Layer& layer, int unit, int r, float* x) {
     const Shape& s = pass.shape;
-    const int d = s.head_dim, half = d / 2;
+    const int d = s.head_dim, half = d / 2, group = s.group();
     if (layer.qkv_bias)
       for (int i = 0; i < d; i++) x[i] += layer.qkv_bias[unit * d + i];
     const size_t slot = size_t(pass.tree.length + r) * d;
@@ -168,10 +188,8 @@ struct Worker {
     const float* norm = is_query ? layer.q_norm : layer.k_norm;
     if (norm) pass.set.rms_norm(x, norm, d, s.eps, x);
     const float factor = is_query ? 1.0f / std::sqrt(float(d)) : 1.0f;
-    const int group = s.group();
-    float* to = is_query
-                    ? pass.query + ((size_t(unit / group) * s.rows + r) * group + unit % group) * d
-                    : layer.keys + size_t(unit - s.heads) * s.slots * d + slot;
+    float* to = is_query ? pass.query + ((size_t(unit / group) * s.rows + r) * group + unit % group) * d
+                         : layer.keys + size_t(unit - s.heads) * s.slots * d + slot;
     const float *cosine = pass.cosine + size_t(r) * half, *sine = pass.sine + size_t(r) * half;
     for (int i = 0; i < half; i++) {
       to[i] = (x[i] * cosine[i] - x[half + i] * sine[i]) * factor;
@@ -182,15 +200,14 @@ struct Worker {
   void attention(const Layer& layer) {
     const Shape& s = pass.shape;
     const int splits = pass.splits - pass.first_split, d = s.head_dim;
-    const auto [begin, end] = part(s.kv_heads * splits);
-    for (int item = begin; item < end; item++) {
+    share(s.kv_heads * splits, [&](int item) {
       const int h = item / splits;
       const size_t at = size_t(item) * s.rows * s.group();
       pass.set.attention({&pass.tree, pass.first_split + item % splits, s.group(), d,
                           pass.query + size_t(h) * s.rows * s.group() * d, layer.keys + size_t(h) * s.slots * d,
                           layer.values + size_t(h) * s.slots * d, pass.sums + at * d, pass.most + at, pass.total + at,
                           scratch});
-    }
+    });
   }
 
   // The splits of one row's heads added up in order of position.
@@ -213,43 +230,39 @@ struct Worker {
     return row;
   }
 
-  // hidden += x · Wᵀ
-  void residual(const Weight& w, const Quantised& x) {
-    const auto [begin, end] = part(w.tiles());
-    for (int t = begin; t < end; t++)
-      tile(w, t, x, [&](int r, const float* sums) {
+  const float* activated(int r) {
+    const Shape& s = pass.shape;
+    const float* gate = pass.middle + size_t(r) * 2 * s.middle;
+    pass.set.silu_mul(gate, gate + s.middle, s.middle, row);
+    return row;
+  }
+
+  // hidden += fill · Wᵀ
+  template <class Fill>
+  void residual(const Weight& w, Fill fill) {
+    linear(w, w.tiles(), fill, [&](int t, const Quantised& x) {
+      tile(w, t, x, [&](int r, const float* columns) {
         float* to = pass.hidden + size_t(r) * w.columns + t * kTile;
-        for (int c = 0; c < kTile; c++) to[c] += sums[c] * x.scale[r];
+        for (int c = 0; c < kTile; c++) to[c] += columns[c];
       });
+    });
   }
 
   void gate_up(const Layer& layer) {
-    const Shape& s = pass.shape;
-    const Quantised x = quantise(layer.gate_up, [&](int r) { return normed(r, layer.post_norm); });
-    const int tiles = s.middle / kTile;
-    const auto [begin, end] = part(tiles);
-    for (int t = begin; t < end; t++)
-      tile(layer.gate_up, t, x, [&](int r, const float* sums) {
-        std::copy_n(sums, kTile, pass.middle + size_t(r) * s.middle + t * kTile);
+    const Weight& w = layer.gate_up;
+    linear(w, w.tiles(), [&](int r) { return normed(r, layer.post_norm); }, [&](int t, const Quantised& x) {
+      tile(w, t, x, [&](int r, const float* columns) {
+        std::copy_n(columns, kTile, pass.middle + size_t(r) * w.columns + t * kTile);
       });
-    for (int t = begin; t < end; t++)
-      tile(layer.gate_up, tiles + t, x, [&](int r, const float* sums) {
-        float* to = pass.middle + size_t(r) * s.middle + t * kTile;
-        pass.set.silu_mul(to, sums, x.scale[r], to);
-      });
+    });
   }
 
-  void layer(const Layer& layer) {
-    qkv(layer);
-    pass.barrier.wait(threads);
+  void layer(const Layer& layer, float* tap, size_t tap_stride) {
+    qkv(layer, tap, tap_stride);
     attention(layer);
-    pass.barrier.wait(threads);
-    residual(layer.out, quantise(layer.out, [&](int r) { return mixed(r); }));
-    pass.barrier.wait(threads);
+    residual(layer.out, [&](int r) { return mixed(r); });
     gate_up(layer);
-    pass.barrier.wait(threads);
-    residual(layer.down, quantise(layer.down, [&](int r) { return pass.middle + size_t(r) * pass.shape.middle; }));
-    pass.barrier.wait(threads);
+    residual(layer.down, [&](int r) { return activated(r); });
   }
 };
 
@@ -311,7 +324,9 @@ std::tuple<at::Tensor, at::Tensor> decoder_layers(
   const int64_t committed = length.const_data_ptr<int64_t>()[0];
   TORCH_CHECK(committed >= 0 && committed + rows <= slots, "decoder_layers: ", committed, " + ", rows,
               " rows do not fit a cache of ", slots, " slots");
-  for (int64_t tap : taps) TORCH_CHECK(tap >= 0 && tap < layers, "decoder_layers: no layer ", tap, " to tap");
+  for (const int64_t& tap : taps)
+    TORCH_CHECK(tap >= 0 && tap < layers && std::find(taps.begin(), &tap, tap) == &tap, "decoder_layers: layer ", tap,
+                " cannot be tapped, or not twice");
   const Tree tree = checked_tree(depth, ancestor, committed, window);
 
   const int64_t* format = formats.const_data_ptr<int64_t>();
@@ -379,23 +394,25 @@ std::tuple<at::Tensor, at::Tensor> decoder_layers(
       sine[r * (head_dim / 2) + i] = std::sin(angle) * float(rope_scale);
     }
 
-  const int threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  Barrier barrier;
+  const int64_t work_size = rows * layers * hidden * (stack[0].qkv.columns + heads * head_dim + 3 * middle);
+  const int threads = at::in_parallel_region() || work_size < kSerialWork ? 1 : at::get_num_threads();
+  const int stages = int(layers) * (rows <= kPrivateRows ? 5 : 9);
+  thread_local Buffer<int> counts;
+  const size_t count = size_t(stages) * (threads + 1) * (kLine / sizeof(int));
+  int* counters = counts.need(count);
+  std::fill_n(counters, count, 0);
   float* most = totals.need(2 * partials);
   Pass pass{instruction_set(), shape, tree, cosine, sine, out.mutable_data_ptr<float>(),
-            queries.need(rows * heads * head_dim), middles.need(rows * middle), sums.need(partials * head_dim), most,
-            most + partials, first_split, splits, {quantised.need(q_bytes), scales.need(rows)}, barrier};
+            queries.need(rows * heads * head_dim), middles.need(2 * rows * middle), sums.need(partials * head_dim), most,
+            most + partials, first_split, splits, {quantised.need(q_bytes), scales.need(rows)}, counters};
   const auto work = [&](int id, int team) {
     thread_local Buffer<float> own_row, own_head, own_weights, own_scratch, own_scale;
     thread_local Buffer<uint8_t> own_quantised;
     Worker worker{pass, id, team, {own_quantised.need(q_bytes), own_scale.need(rows)}, own_row.need(widest),
                   own_head.need(rows * head_dim), own_weights.need(splits), own_scratch.need(attention_scratch(int(head_dim)))};
     for (int64_t l = 0; l < layers; l++) {
-      for (size_t i = 0; i < taps.size(); i++)
-        if (id == 0 && taps[i] == l)
-          for (int r = 0; r < rows; r++)
-            std::copy_n(pass.hidden + r * hidden, hidden, tapped_to + (r * taps.size() + i) * hidden);
-      worker.layer(stack[l]);
+      const auto tap = std::find(taps.begin(), taps.end(), l);
+      worker.layer(stack[l], tap == taps.end() ? nullptr : tapped_to + (tap - taps.begin()) * hidden, taps.size() * hidden);
     }
   };
   if (threads == 1) {

@@ -56,8 +56,8 @@ struct InstructionSet {
   void (*tile)(const Weight& w, const uint8_t* codes, const uint8_t* block, int rows, float* out, bool cold);
   // x / sqrt(mean(x²) + eps) · weight, fp32 [n], n a multiple of 32.
   void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* out);
-  // silu(gate · factor) · (up · factor), fp32 [32].
-  void (*silu_mul)(const float* gate, const float* up, float factor, float* out);
+  // silu(gate) · up, fp32 [n], n a multiple of 32.
+  void (*silu_mul)(const float* gate, const float* up, int n, float* out);
   void (*attention)(const AttentionSplit& split);
   // out [d] = Σ weights[i] · sums[i], n rows `stride` apart.
   void (*combine)(const float* weights, int n, const float* sums, size_t stride, int d, float* out);

@@ -1,4 +1,4 @@
-"""The operator for all decoder layers against the plain composition, and drafted rows against sequential decoding."""
+"""All decoder layers in one operator: equal to the plain composition, drafted rows to sequential decoding."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -162,7 +162,7 @@ def row_errors(y: Tensor, reference: Tensor) -> Tensor:
 
 
 def assert_close(y: Tensor, reference: Tensor) -> None:
-    """Rows agree to fp32 but where a last bit turned the rounding of an activation to int8 (a step of 1/127)."""
+    """Rows agree to fp32, but where a last bit turned an activation's rounding to int8 (a step of 1/127)."""
     errors = row_errors(y, reference)
     assert float(errors.quantile(0.25)) < 2e-6
     assert float(errors.max()) < 0.03
