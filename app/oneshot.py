@@ -54,7 +54,7 @@ def write(events: Iterable[Event], keep: Callable[[Event], None] = lambda _: Non
             case Reasoning() if sys.stderr.isatty():
                 print(event.text, end="", file=sys.stderr, flush=True)
             case Step(tree=tree) if tree is not None:
-                if not with_trees or (sys.stdout.isatty() and end != "\n"):
+                if with_trees or end not in ("", "\n"):
                     print(file=sys.stderr)
                 print("\n".join(tree_lines(event)), file=sys.stderr, flush=True)
                 with_trees = True

@@ -6,9 +6,18 @@ import pty
 import signal
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from app import cli
+from app.settings import Settings
+from app.store import Store
+from dart_core.client import EngineClient
+from dart_core.options import EngineOptions
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "app"]
@@ -216,3 +225,55 @@ sys.exit(f"imported {{heavy}}" if heavy else 0)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout or argument == "--list"
+
+
+def test_the_model_loads_before_the_screen_is_imported(home: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: list[object] = []
+
+    class Screen:
+        return_code = None
+
+        def __init__(
+            self, settings: Settings, store: Store, client: EngineClient, chat_id: int | None
+        ) -> None:
+            seen.extend([settings.model, client.pid is not None, store.file, chat_id])
+
+        def run(self) -> None:
+            seen.append("run")
+
+    class Finder:
+        """Answers the import of app.app, and notes whether an engine had been started by then."""
+
+        @staticmethod
+        def find_spec(name: str, *_: object) -> ModuleSpec | None:
+            if name != "app.app":
+                return None
+            seen.append(("imported", bool(started)))
+            return spec_from_loader(name, Loader())
+
+    class Loader:
+        @staticmethod
+        def create_module(spec: ModuleSpec) -> None:
+            return None
+
+        @staticmethod
+        def exec_module(module: ModuleType) -> None:
+            module.DartChat = Screen
+
+    started: list[EngineOptions] = []
+    start = EngineClient.start
+    monkeypatch.setattr(EngineClient, "start", lambda self, o: (started.append(o), start(self, o)))
+    monkeypatch.setattr(cli, "is_terminal", lambda stream: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delitem(sys.modules, "app.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    assert cli.run([*FAKE, "-c"]) == 0
+    assert seen == [("imported", True), FAKE[1], True, home / "data" / "history.db", None, "run"]
+    monkeypatch.delitem(sys.modules, "app.app")
+
+
+def test_a_dumb_terminal_gets_no_chat(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(cli, "is_terminal", lambda stream: True)
+    monkeypatch.setenv("TERM", "dumb")
+    assert cli.run(FAKE) == 2
+    assert "terminal" in capsys.readouterr().err
