@@ -90,8 +90,9 @@ def one_operator(target: Target) -> Target:
         layers.append(
             StackLayer(layer.input_norm, qkv, layer.qkv.bias, *norms, out, layer.post_norm, gate_up, down)
         )
+    taps = sorted(set(c.taps))
     stacked = stack(
-        layers, c.head_dim, target.inverse_frequency, target.rope_scale, c.norm_eps, c.sliding_window, c.taps
+        layers, c.head_dim, target.inverse_frequency, target.rope_scale, c.norm_eps, c.sliding_window, taps
     )
     return replace(target, stack=stacked)
 
@@ -124,7 +125,11 @@ def forward(
     """
     hidden = target.embed[tokens].float()
     if target.stack is not None:
-        return decoder_layers(target.stack, hidden, depth, ancestor, length, cache.keys, cache.values)
+        hidden, tapped = decoder_layers(target.stack, hidden, depth, ancestor, length, cache.keys, cache.values)
+        if target.stack.taps != target.config.taps:  # a model of few layers taps one of them twice
+            order = [target.stack.taps.index(tap) for tap in target.config.taps]
+            tapped = tapped.unflatten(1, (-1, hidden.shape[1]))[:, order].flatten(1)
+        return hidden, tapped
     return forward_plain(target, cache, hidden, depth, ancestor, length)
 
 
