@@ -90,8 +90,7 @@ struct Scalar {
   static int32_t round_group(const float* x, float inverse, int8_t* q, int group) {
     int32_t sum = 0;
     for (int i = 0; i < group; i++) {
-      const float rounded = std::nearbyint(x[i] * inverse);
-      const int value = std::fabs(rounded) <= 127 ? int(rounded) : 0;  // a NaN: its row is poisoned anyway
+      const int value = int(std::nearbyint(x[i] * inverse));
       q[i] = int8_t(value);
       sum += value;
     }

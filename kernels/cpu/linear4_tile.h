@@ -91,12 +91,17 @@ void tile(const Weight& w, const uint8_t* codes, const uint8_t* block, int rows,
 template <class V>
 float quantise(const float* x, int r, int rows, const Weight& w, uint8_t* block) {
   const int group = w.group, offset = V::kWideIsSigned && above_127(w.table) ? w.offset - 128 : w.offset;
-  float poison;
+  float poison;  // 0, or NaN where x is not finite
   const float largest = V::largest(x, w.k(), poison);
-  const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+  const bool zeros = !(poison == 0) || largest < 1e-35f;  // below, 127 / largest would overflow
   for (int g = 0; g < w.groups; g++) {
     uint8_t* to = block + size_t(g) * rows * (group + 8);
-    const int32_t sum = V::round_group(x + g * group, inverse, reinterpret_cast<int8_t*>(to + r * group), group);
+    int8_t* q = reinterpret_cast<int8_t*>(to + r * group);
+    int32_t sum = 0;
+    if (zeros)
+      std::memset(q, 0, group);
+    else
+      sum = V::round_group(x + g * group, 127.0f / largest, q, group);
     reinterpret_cast<int32_t*>(to + rows * group)[r] = -offset * sum;
     reinterpret_cast<float*>(to + rows * (group + 4))[r] = float(sum);
   }
