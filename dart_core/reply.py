@@ -91,7 +91,7 @@ class Reply:
                 break
         if reason is None and self.room <= 0:
             reason = "length" if self._context_limit > self.context else "context"
-        own = self._piece(written[-1])
+        own = self._piece(written[kept - 1])
         yield Step(
             len(tree.tokens), tuple(path[:kept]), tuple(written[:kept]), own, ms, self.context, view
         )

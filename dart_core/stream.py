@@ -6,6 +6,7 @@ The prompt is the argument, standard input, or both (argument first). stdout car
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -158,6 +159,8 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of `python -m dart_core.stream`."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # a prompt with a stray byte is still a prompt
     try:
         code = run()
         sys.stdout.flush()
