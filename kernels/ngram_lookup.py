@@ -123,8 +123,8 @@ def ngram_lookup_reference(table: NgramTable, contexts: Tensor, tokens: Tensor) 
         place = _bisect(table.token, start.expand_as(tokens), end, tokens, table.longest_list)
         inside = place.clamp(max=len(table.token) - 1)
         seen = (place < end) & (table.token[inside] == tokens)
-        ratio = table.count[inside].float() / table.total[row].float()[:, None]
-        probability = torch.where(seen, ratio, probability)
+        ratio = table.count[inside].float() / table.total[row].clamp(min=1).float()[:, None]
+        probability = torch.where(seen, ratio.clamp(0, 1), probability)
         matched = torch.where(seen, length, matched)
     return probability, matched
 

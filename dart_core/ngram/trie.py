@@ -179,7 +179,7 @@ def _place(nodes: _Nodes, paths: Ints, spill: Spill, order: int, source: Path) -
             rows, tokens = ready[here], nodes.token[ready[here]]
             parents, frequency = above[here] >> 3, nodes.frequency[rows]
             if depth > 1:
-                spill.add(as_pairs(_keys(parents, depth - 1), tokens, frequency))
+                spill.add(as_pairs(_repeated_keys(parents, depth - 1), tokens, frequency))
             packed = np.zeros_like(tokens) if depth == order else _longer(parents, depth, tokens)
             own[rows] = packed << 3 | (depth + 1)
             inner = nodes.children[rows] > 0
@@ -205,6 +205,12 @@ def _keys(packed: Ints, length: int) -> Ints:
     if length > 3:
         return packed << 2 | (length - 1)
     return context_key(torch.from_numpy(_tokens(packed, length))).numpy()
+
+
+def _repeated_keys(packed: Ints, length: int) -> Ints:
+    """`_keys`, worked out once for a run of siblings."""
+    heads = np.flatnonzero(np.diff(packed, prepend=-1))
+    return np.repeat(_keys(packed[heads], length), np.diff(heads, append=len(packed)))
 
 
 def _tokens(packed: Ints, length: int) -> Ints:

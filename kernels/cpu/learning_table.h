@@ -76,6 +76,7 @@ inline int mixture(const LearningTable& table, const int64_t* first, const int64
       total += counts[way];
       distinct += counts[way] > 0;
     }
+    if (total == 0) continue;
     for (int way = 0; way < kWays; ++way) {
       if (counts[way] == 0) continue;
       int at = 0;

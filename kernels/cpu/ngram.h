@@ -65,14 +65,14 @@ struct NgramTable {
     if (place == context + high || *place != key) return {0, 0, 1.0f};
     const int64_t row = place - context;
     const int64_t start = std::clamp<int64_t>(first[row], 0, pairs);
-    return {start, std::clamp<int64_t>(first[row + 1], start, pairs), float(total[row])};
+    return {start, std::clamp<int64_t>(first[row + 1], start, pairs), float(std::max(total[row], 1))};
   }
 
   // The relative frequency of a token, or −1 where it was not seen.
   float frequency(const List& list, int64_t wanted) const {
     const int32_t* place = std::lower_bound(token + list.start, token + list.end, wanted);
     if (place == token + list.end || *place != wanted) return -1.0f;
-    return float(count[place - token]) / list.total;
+    return std::clamp(float(count[place - token]) / list.total, 0.0f, 1.0f);
   }
 };
 

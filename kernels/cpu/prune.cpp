@@ -126,8 +126,9 @@ Tree prune_tree(const at::Tensor& tokens, const at::Tensor& probability, const a
           step += gram_weight * (q == 0.0f ? unseen : std::log(q + kEpsilon));
         }
         const bool is_end = std::find(ends, ends_last, level_token[i]) != ends_last;
-        extensions.push_back({path.score + std::min(level_weight * step, 0.0f), path.extension, level + 1, i,
-                              level_token[i], is_end});
+        const float gain = level_weight * step;
+        extensions.push_back({path.score + (gain < 0 ? gain : 0.0f), path.extension, level + 1, i, level_token[i],
+                              is_end});
       }
     }
     if (level + 1 == depth) break;
