@@ -137,7 +137,7 @@ def chat(settings: "Settings", resume: bool) -> int:
         from app.app import DartChat
 
         screen = DartChat(settings, store, client, store.latest() if resume else None)
-        screen.run()
+        screen.start(log_file())
         return screen.return_code or EXIT_OK
 
 

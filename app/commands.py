@@ -1,0 +1,72 @@
+"""Slash commands: what they are called, how they are typed, what they do."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.settings import TYPES, Settings, checked, from_text
+from models.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`usage` is typed, `help` says what it does. `app.screens.chat_commands` does it."""
+
+    name: str
+    usage: str
+    help: str
+
+
+COMMANDS = (
+    Command("help", "/help", "keys and commands"),
+    Command("new", "/new", "a new chat"),
+    Command("chats", "/chats [words]", "earlier chats, or those that hold the words"),
+    Command("regen", "/regen", "write the last reply again, beside the one there is"),
+    Command("edit", "/edit TEXT", "ask the last question differently, on a branch of its own"),
+    Command("continue", "/continue", "go on with the last reply"),
+    Command("system", "/system TEXT", "the system prompt of this chat"),
+    Command("set", "/set NAME VALUE", "a setting, such as temperature 0.7; alone: all of them"),
+    Command("tree", "/tree", "show or hide the draft tree"),
+    Command("draft", "/draft on|off", "drafting; the text is the same, only slower without"),
+    Command("model", "/model NAME", "another model: directory, .gguf file, cached hub id, default"),
+    Command("copy", "/copy [N]", "copy the last reply, or its code block N"),
+    Command("save", "/save [FILE]", "write this chat to a Markdown file"),
+    Command("theme", "/theme NAME", "dark, light, ansi, contrast, or one of Textual's"),
+    Command("quit", "/quit", "leave; everything is kept"),
+)
+
+
+def parse(text: str) -> tuple[Command, str]:
+    """The command in `text` and its argument. Raises UsageError for one that does not exist."""
+    word, _, argument = text.strip().removeprefix("/").partition(" ")
+    matches = [command for command in COMMANDS if command.name.startswith(word)] if word else []
+    exact = [command for command in matches if command.name == word]
+    if len(exact or matches) != 1:
+        known = ", ".join(f"/{command.name}" for command in (matches or COMMANDS))
+        raise UsageError(f"no such command: /{word}" if not matches else f"/{word} may be {known}", f"known: {known}")
+    return (exact or matches)[0], argument.strip()
+
+
+def with_setting(settings: Settings, argument: str) -> Settings:
+    """The settings with "NAME VALUE" applied; "NAME none" gives it back to the model. Raises UsageError."""
+    name, _, value = argument.partition(" ")
+    name = name.replace("-", "_")
+    if name in ("model", "context", "threads"):
+        raise UsageError(f"{name} is chosen when a model is opened", "use /model NAME, or start again with the flag")
+    if name not in TYPES:
+        raise UsageError(f"there is no setting {name!r}", f"known: {', '.join(TYPES)}")
+    if value == "none":
+        return replace(settings, **{name: getattr(Settings(), name)})
+    parsed: Any = checked(name, from_text(value.strip(), TYPES[name], name), "/set")
+    return replace(settings, **{name: parsed})
+
+
+def describe(settings: Settings) -> str:
+    """All settings, a line each."""
+    return "\n".join(f"{name} = {getattr(settings, name)!r}" for name in TYPES)
+
+
+def code_blocks(markdown: str) -> list[str]:
+    """The fenced code blocks of a text, in order."""
+    from markdown_it import MarkdownIt
+
+    return [token.content for token in MarkdownIt("gfm-like").parse(markdown) if token.type == "fence"]

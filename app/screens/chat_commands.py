@@ -1,0 +1,180 @@
+"""What the slash commands do to the chat screen."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.commands import code_blocks, describe, with_setting
+from app.conversation import Conversation
+from app.widgets.tree_panel import TreePanel
+from models.errors import UsageError
+
+if TYPE_CHECKING:
+    from app.screens.chat import ChatScreen
+
+Run = Callable[["ChatScreen", str], Awaitable[None]]
+
+
+async def run_command(screen: "ChatScreen", name: str, argument: str) -> None:
+    """Does the command. Raises UsageError with what is wrong."""
+    if name in WHILE_IDLE and screen.writing is not None:
+        raise UsageError("a reply is being written", "press Esc to stop it first")
+    await RUN[name](screen, argument)
+
+
+async def show_help(screen: "ChatScreen", argument: str) -> None:
+    """Keys and commands."""
+    from app.screens.help import HelpScreen
+
+    screen.app.push_screen(HelpScreen())
+
+
+async def new_chat(screen: "ChatScreen", argument: str) -> None:
+    """An empty chat; the one before is kept."""
+    await open_chat(screen, None)
+
+
+async def open_chat(screen: "ChatScreen", chat_id: int | None) -> None:
+    """Shows another chat."""
+    screen.conversation = Conversation(screen.conversation.store, chat_id)
+    screen.query_one(TreePanel).clear()
+    await screen.show_conversation()
+
+
+async def choose_chat(screen: "ChatScreen", words: str) -> None:
+    """The list of chats."""
+    from app.screens.chats import ChatsScreen
+
+    async def chosen(chat_id: int | None) -> None:
+        if chat_id is not None:
+            await open_chat(screen, chat_id)
+
+    screen.app.push_screen(ChatsScreen(screen.conversation.store, words), chosen)
+
+
+async def regenerate(screen: "ChatScreen", argument: str) -> None:
+    """Another reply to the same question, with the next seed where the text is sampled."""
+    screen.settings = replace(screen.settings, seed=screen.settings.seed + 1)
+    await screen.answer(again=True)
+
+
+async def go_on(screen: "ChatScreen", argument: str) -> None:
+    """Continues the last reply."""
+    await screen.answer(go_on=True)
+
+
+async def edit(screen: "ChatScreen", text: str) -> None:
+    """Asks the last question differently."""
+    if not text:
+        raise UsageError("what should the question be?", "/edit TEXT")
+    screen.conversation.edit(text)
+    await screen.show_conversation()
+    await screen.answer()
+
+
+async def system(screen: "ChatScreen", text: str) -> None:
+    """Sets or shows the system prompt."""
+    if text:
+        screen.conversation.system = text
+        screen.settings = replace(screen.settings, system=text)
+    screen.notify(f"system prompt: {screen.conversation.system or screen.settings.system or 'none'}", markup=False)
+
+
+async def change_setting(screen: "ChatScreen", argument: str) -> None:
+    """Changes a setting, or shows all."""
+    if argument:
+        screen.settings = with_setting(screen.settings, argument)
+        if argument.startswith("theme"):
+            await theme(screen, screen.settings.theme)
+    screen.notify(argument or describe(screen.settings), timeout=10, markup=False)
+    screen.show_status()
+
+
+async def tree(screen: "ChatScreen", argument: str) -> None:
+    """Shows or hides the draft tree."""
+    panel = screen.query_one(TreePanel)
+    panel.toggle_class("-shown")
+    panel.call_after_refresh(panel.redraw)
+
+
+async def draft(screen: "ChatScreen", argument: str) -> None:
+    """Switches drafting on or off from the next reply on."""
+    if argument not in ("on", "off"):
+        raise UsageError("drafting is on or off", "/draft on")
+    screen.settings = replace(screen.settings, draft=argument == "on")
+    screen.show_status()
+
+
+async def model(screen: "ChatScreen", name: str) -> None:
+    """Opens another model in place of this one; the chat stays."""
+    if not name:
+        raise UsageError("which model?", "/model default, or a directory, a .gguf file or a cached hub id")
+    screen.settings = replace(screen.settings, model=name)
+    screen.model = None
+    screen.client.start(screen.settings.engine_options())
+    screen.show_status()
+
+
+async def copy(screen: "ChatScreen", number: str) -> None:
+    """Copies the last reply, or one of its code blocks."""
+    from app.clipboard import copy as copy_text
+    from app.paths import exports_dir
+
+    text = screen.conversation.last_reply().content
+    if number:
+        blocks = code_blocks(text)
+        if not number.isdecimal() or not 1 <= int(number) <= len(blocks):
+            raise UsageError(f"the last reply has {len(blocks)} code blocks", "/copy 1")
+        text = blocks[int(number) - 1]
+    screen.notify(copy_text(text, sys.__stderr__ or sys.stderr, exports_dir() / "copied.txt"), markup=False)
+
+
+async def save(screen: "ChatScreen", name: str) -> None:
+    """Writes the chat as Markdown."""
+    from app.export import export_markdown
+    from app.paths import exports_dir
+
+    chat_id = screen.conversation.chat_id
+    if chat_id is None:
+        raise UsageError("there is nothing to save yet", "ask something first")
+    path = Path(name).expanduser() if name else exports_dir() / f"chat-{chat_id}.md"
+    try:
+        path.write_text(export_markdown(screen.conversation.store, chat_id), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "/save FILE") from error
+    screen.notify(f"written to {path}", markup=False)
+
+
+async def theme(screen: "ChatScreen", name: str) -> None:
+    """Changes the colours."""
+    from app.app import DartChat
+
+    assert isinstance(screen.app, DartChat)
+    screen.app.choose_theme(name)
+
+
+async def leave(screen: "ChatScreen", argument: str) -> None:
+    """Ends the chat; everything is kept."""
+    screen.app.exit()
+
+
+RUN: dict[str, Run] = {
+    "help": show_help,
+    "new": new_chat,
+    "chats": choose_chat,
+    "regen": regenerate,
+    "continue": go_on,
+    "edit": edit,
+    "system": system,
+    "set": change_setting,
+    "tree": tree,
+    "draft": draft,
+    "model": model,
+    "copy": copy,
+    "save": save,
+    "theme": theme,
+    "quit": leave,
+}
+WHILE_IDLE = ("new", "chats", "regen", "continue", "edit", "model")

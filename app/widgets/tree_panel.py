@@ -1,0 +1,73 @@
+"""The draft tree of a step: what was guessed, what was accepted, what the target wrote instead."""
+
+from textual.app import ComposeResult
+from textual.containers import ScrollableContainer, Vertical
+from textual.content import Content
+from textual.widgets import Sparkline, Static
+
+from app.tree_text import ACCEPTED, OWN, REJECTED, tree_lines
+from dart_core.events import Step
+
+STYLES = {ACCEPTED: "$text-success bold", OWN: "$text-warning bold", REJECTED: "$text-muted"}
+LEGEND = f"{ACCEPTED} accepted  {REJECTED} rejected  {OWN} the model's own"
+
+
+class TreePanel(Vertical):
+    """Follows the newest step, or stands still at one that a person has gone back to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: list[Step] = []
+        self._place: int | None = None  # None follows the newest
+
+    def compose(self) -> ComposeResult:
+        """Heading, accepted lengths, tree."""
+        yield Static(id="tree-head")
+        yield Sparkline([], summary_function=max)
+        with ScrollableContainer(id="tree-scroll"):
+            yield Static(id="tree-lines")
+
+    def on_mount(self) -> None:
+        """Says what will be seen here."""
+        self.redraw()
+
+    def clear(self) -> None:
+        """A new reply begins."""
+        self._steps, self._place = [], None
+        self.redraw()
+
+    def add(self, steps: list[Step]) -> None:
+        """Steps that were just made."""
+        self._steps += [step for step in steps if step.tree is not None]
+        if self._place is None:
+            self.redraw()
+
+    def move(self, by: int) -> None:
+        """Goes back (−1) or forward (+1) through the reply's steps; past the newest it follows again."""
+        if not self._steps:
+            return
+        place = (len(self._steps) - 1 if self._place is None else self._place) + by
+        self._place = None if place >= len(self._steps) else max(place, 0)
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draws the step that is looked at."""
+        if not self.display:
+            return
+        head, lines = self.query_one("#tree-head", Static), self.query_one("#tree-lines", Static)
+        self.query_one(Sparkline).data = [len(step.token_ids) for step in self._steps[-60:]]
+        if not self._steps:
+            head.update(Content("Draft tree"))
+            lines.update(Content(f"{LEGEND}\n\nThe tree of each step shows here\nwhile the next reply is written."))
+            return
+        place = len(self._steps) - 1 if self._place is None else self._place
+        step = self._steps[place]
+        first, *tree = tree_lines(step)
+        following = "" if self._place is None else "  (held: F4 to go on)"
+        head.update(Content(f"Step {place + 1} of {len(self._steps)}{following}\n{first}"))
+        lines.update(Content("\n").join([*(_styled(line) for line in tree), Content(f"\n{LEGEND}")]))
+
+
+def _styled(line: str) -> Content:
+    mark = next((mark for mark in line.lstrip("│└├─ ")[:1] if mark in STYLES), "")
+    return Content.styled(line, STYLES[mark]) if mark else Content(line)
