@@ -67,14 +67,15 @@ def dequantise(weight: Weight4) -> Tensor:
 
 
 def quantise_affine(weight: Tensor, group: int = 32) -> Weight4:
-    """fp [N, K] → codebook 0…15 over [min, max] of each group, as GGUF Q4_1. K must be a multiple of `group`."""
+    """fp [N, K] → codebook 0…15 over a group's [min, max], as GGUF Q4_1. Raises ValueError unless `group` divides K."""
     if weight.shape[-1] % group:
         raise ValueError(f"K = {weight.shape[-1]} is not a multiple of the group {group}")
     grouped = weight.float().reshape(weight.shape[0], -1, group)
     low, high = grouped.amin(-1), grouped.amax(-1)
     scale, minimum = ((high - low) / 15).half(), low.half()
     step = scale.float().unsqueeze(-1)
-    codes = ((grouped - minimum.float().unsqueeze(-1)) / torch.where(step > 0, step, torch.ones_like(step))).round()
+    step = torch.where(step > 0, step, torch.ones_like(step))
+    codes = ((grouped - minimum.float().unsqueeze(-1)) / step).round()
     return Weight4(
         pack_codes(codes.clamp_(0, 15).byte().flatten(-2)),
         torch.tensor(AFFINE_CODEBOOK, device=weight.device),
@@ -93,7 +94,8 @@ def cat_rows(weights: Sequence[Weight4]) -> Weight4:
     for other in weights[1:]:
         if other.group != first.group or other.shape[1] != first.shape[1]:
             raise ValueError("only matrices of the same K and group can be fused")
-        if not torch.equal(other.codebook, first.codebook) or (other.minimum is None) != (first.minimum is None):
+        same_kind = (other.minimum is None) == (first.minimum is None)
+        if not same_kind or not torch.equal(other.codebook, first.codebook):
             raise ValueError("only matrices of the same 4-bit code can be fused")
     minimums = [weight.minimum for weight in weights if weight.minimum is not None]
     return Weight4(
