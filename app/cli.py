@@ -27,8 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dart-chat",
         description="Chat with a local language model. Given a prompt or text on stdin, answer on stdout.",
-        epilog="exit codes: 0 ok, 1 generation failed, 2 usage or settings, 3 model cannot be loaded, "
-        "130 interrupted",
+        epilog="exit codes: 0 ok, 1 generation failed, 2 usage or settings, 3 model cannot be loaded, 130 interrupted",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("prompt", nargs="?", help="what to ask; standard input is added after it")
@@ -39,9 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument("--paths", action="store_true", help="say where settings, chats, log and cache are")
     what.add_argument("--log", action="store_true", help="write the log to stdout")
     what.add_argument("--version", action="store_true", help="say which version this is")
-    parser.add_argument(
-        "--format", choices=("md", "json"), help="of --export (default: md); json has all branches"
-    )
+    parser.add_argument("--format", choices=("md", "json"), help="of --export (default: md); json has all branches")
     parser.add_argument(
         "-c",
         "--continue",
@@ -69,9 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     write.add_argument("--repetition-penalty", type=float, metavar="X", help="1 is off")
     write.add_argument("--seed", type=int, metavar="N", help="the same seed writes the same text")
     write.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after this many tokens")
-    write.add_argument(
-        "--stop", action="append", metavar="TEXT", help="stop before this text; may be repeated"
-    )
+    write.add_argument("--stop", action="append", metavar="TEXT", help="stop before this text; may be repeated")
     write.add_argument("--draft", choices=("on", "off"), help="off decodes plainly; the text is the same")
     write.add_argument("--tree-size", type=int, metavar="N", help=f"largest draft tree: one of {TREE_SIZES}")
     return parser

@@ -33,7 +33,12 @@ def _usable(program: str) -> bool:
 def _run(command: tuple[str, ...], text: str) -> bool:
     try:
         done = subprocess.run(
-            command, input=text.encode(), timeout=2, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+            command,
+            input=text.encode(),
+            timeout=2,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -52,9 +52,7 @@ def check_file(path: Path) -> None:
     """Raises StoreError or sqlite3.DatabaseError where a file is not one to write to. Only reads."""
     if not path.exists() or path.stat().st_size == 0:
         return
-    with closing(
-        sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_SECONDS, uri=True)
-    ) as database:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_SECONDS, uri=True)) as database:
         version, tables = database.execute(
             "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
         ).fetchone()

@@ -83,9 +83,7 @@ def import_json(store: Store, text: str) -> int:
             known.add(message["id"])
         return add_chat(store, {**value, "messages": messages})
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"this is no exported chat: {error}", "import what dart-chat --export wrote"
-        ) from error
+        raise UsageError(f"this is no exported chat: {error}", "import what dart-chat --export wrote") from error
 
 
 def add_chat(store: Store, value: dict[str, Any]) -> int:

@@ -72,9 +72,7 @@ def write(events: Iterable[Event], keep: Callable[[Event], None] = lambda _: Non
     return code
 
 
-def write_and_keep(
-    events: Iterable[Event], store: Store, chat_id: int, prompt: str, engine: EngineLike
-) -> int:
+def write_and_keep(events: Iterable[Event], store: Store, chat_id: int, prompt: str, engine: EngineLike) -> int:
     """As `write`; question and reply are in the store before they are complete."""
     path = store.path(chat_id)
     question = store.add_message(chat_id, path[-1].id if path else None, "user", prompt)

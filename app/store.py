@@ -97,9 +97,7 @@ class Store:
 
     def chat(self, chat_id: int) -> Chat | None:
         """The chat, deleted or not, or None."""
-        rows = self._run(
-            "SELECT id, title, pinned, updated, model, '', system FROM chats WHERE id = ?", chat_id
-        )
+        rows = self._run("SELECT id, title, pinned, updated, model, '', system FROM chats WHERE id = ?", chat_id)
         return to_chat(rows[0]) if rows else None
 
     def add_message(
@@ -129,9 +127,7 @@ class Store:
                 *(message_id, now, model, model, chat_id),
             )
             if role == "user":
-                self._run(
-                    "UPDATE chats SET title = ? WHERE id = ? AND title = ''", make_title(content), chat_id
-                )
+                self._run("UPDATE chats SET title = ? WHERE id = ? AND title = ''", make_title(content), chat_id)
         return message_id
 
     def update_message(
@@ -139,8 +135,7 @@ class Store:
     ) -> None:
         """Replaces what a message says: a reply while it grows, then once more when it ends."""
         self._run(
-            "UPDATE messages SET content = ?, state = ?, stats_json = ?, reasoning = ?, writer = ?"
-            " WHERE id = ?",
+            "UPDATE messages SET content = ?, state = ?, stats_json = ?, reasoning = ?, writer = ? WHERE id = ?",
             *(content, state, stats_json, reasoning, os.getpid(), message_id),
         )
 
@@ -281,8 +276,7 @@ class Store:
             until = PROCESS_STARTED if writer == os.getpid() else float("inf")
             if writer == os.getpid() or not is_alive(writer):
                 self._run(
-                    "UPDATE messages SET state = 'stopped'"
-                    " WHERE state = 'streaming' AND writer = ? AND created < ?",
+                    "UPDATE messages SET state = 'stopped' WHERE state = 'streaming' AND writer = ? AND created < ?",
                     *(writer, until),
                 )
         self._run("DELETE FROM chats WHERE deleted < ?", time.time() - KEEP_DELETED_SECONDS)

@@ -3,7 +3,12 @@
 from textual.theme import Theme
 
 DEFAULT_THEME = "textual-dark"
-SHORT_NAMES = {"dark": "textual-dark", "light": "textual-light", "ansi": "ansi-dark", "contrast": "high-contrast"}
+SHORT_NAMES = {
+    "dark": "textual-dark",
+    "light": "textual-light",
+    "ansi": "ansi-dark",
+    "contrast": "high-contrast",
+}
 
 HIGH_CONTRAST = Theme(
     name="high-contrast",

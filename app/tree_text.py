@@ -38,9 +38,7 @@ def _add_children(lines: list[str], step: Step, tree: TreeView, node: int, inden
             f" {tree.scores[child]:.2f} {tree.sources[child]}",
             child,
         )
-        for child in sorted(
-            tree.children(node), key=lambda child: (child not in accepted, -tree.scores[child])
-        )
+        for child in sorted(tree.children(node), key=lambda child: (child not in accepted, -tree.scores[child]))
     ]
     if node == step.accepted[-1]:
         rows.insert(0, (f"{OWN} {visible(step.own_text)}", None))

@@ -3,8 +3,8 @@
     python benchmarks/linear4.py [--models smollm2-135m llama-3.2-1b qwen3-4b] [--kind q4_1] [--repeat 15]
 
 Every layer has weights of its own, so nothing is timed in a cache that a model would find cold. The kernels
-take turns; times are medians, the minimum beside. GB/s counts the bytes of a kernel's own weights; the share is
-that of copying memory (read and written bytes).
+take turns; times are medians, the minimum beside. GB/s counts the bytes of a kernel's own weights; the share
+is that of copying memory (read and written bytes).
 """
 
 import argparse

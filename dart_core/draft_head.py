@@ -106,9 +106,7 @@ def draft_logits(
         enable_gqa=True,
     )
     mask_residual = head.mask[: config.hidden_size].expand(config.draft_length, -1)
-    hidden = torch.cat((residual[last], mask_residual)) + linear(
-        mixed[0].transpose(0, 1).flatten(1), head.out
-    )
+    hidden = torch.cat((residual[last], mask_residual)) + linear(mixed[0].transpose(0, 1).flatten(1), head.out)
     gate, up = linear(rms_norm(hidden, head.post_norm, config.norm_eps), head.gate_up).chunk(2, dim=-1)
     hidden = hidden + linear(silu(gate) * up, head.down)
     for _ in range(config.final_norms):

@@ -16,7 +16,9 @@ NODE_FLOOR = 0.1  # a tree of 8 costs about 1.6 single rows (FACTS), so a node m
 class Drafter(Protocol):
     """Proposes a tree below the root, `state.history[state.length]`."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What a draft tree's nodes say of where they come from."""
 
     def prefill(self, state: State, start: int, end: int, taps: Tensor) -> None:
         """The target has read the tokens [start, end); `taps` fp32 [end − start, 3 · H] are its tapped states."""

@@ -1,7 +1,7 @@
 """One model, one conversation at a time: open a model, then turn prompts into events."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from dart_core.reply import Reply
 from dart_core.sampling import resolve_sampling, sampling_tensors
 from dart_core.state import State, new_state, rewind
 from dart_core.step import prefill, step
-from dart_core.tree import MAX_NODES, DraftTree, first_nodes
+from dart_core.tree import MAX_NODES, first_nodes
 from kernels import native
 from models.decoder import Target
 from models.errors import DartError, UsageError
@@ -50,7 +50,10 @@ class Engine:
         progress(Loading("tokenizer"))
         tokenizer = load_tokenizer(files.directory)
         target = load_target(
-            files, options.weights, torch.device("cpu"), lambda stage, fraction: progress(Loading(stage, fraction))
+            files,
+            options.weights,
+            torch.device("cpu"),
+            lambda stage, fraction: progress(Loading(stage, fraction)),
         )
         longest = target.config.max_context
         if options.context is not None and options.context > longest:
@@ -94,7 +97,7 @@ class Engine:
         started = time.perf_counter()
         limit = self.info.context_limit
         ids, dropped = fit_context(self.tokenizer, prompt, options.raw, limit)
-        drafter = self.drafter if options.draft and options.tree_size > 1 else PlainDrafter()
+        drafter: Drafter = self.drafter if options.draft and options.tree_size > 1 else PlainDrafter()
         reused = yield from self._prefill(ids, drafter, dropped, cancelled)
         reply = Reply(self.tokenizer, ids, options, self.eos, limit, started, reused, len(self.cached) - reused)
         sampling = sampling_tensors(resolve_sampling(options, self.defaults), self.eos)
@@ -117,7 +120,7 @@ class Engine:
 
     def _prefill(
         self, ids: list[int], drafter: Drafter, dropped: int, cancelled: Callable[[], bool]
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, int]:
         """Reads all but the last prompt token, which is the first tree's root; returns how many were reused."""
         reused = common_prefix(self.cached, ids[:-1])
         rewind(self.state, ids, reused)

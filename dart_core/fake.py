@@ -68,9 +68,7 @@ class FakeEngine:
     cached: int = field(default=0)  # tokens of the conversation so far, as if in a KV cache
 
     @classmethod
-    def open(
-        cls, options: EngineOptions, progress: Callable[[Loading], None] = lambda _: None
-    ) -> "FakeEngine":
+    def open(cls, options: EngineOptions, progress: Callable[[Loading], None] = lambda _: None) -> "FakeEngine":
         """Reads the script that `options.model` names. Raises ModelError or UsageError."""
         path, rate, load = parse_name(options.model)
         name, replies = read_script(path)
@@ -215,9 +213,7 @@ def read_script(path: Path) -> tuple[str, tuple[ScriptedReply, ...]]:
             ScriptedReply(text=reply) if isinstance(reply, str) else ScriptedReply(**reply)
             for reply in script["replies"]
         )
-        if not replies or not all(
-            isinstance(part, str) for r in replies for part in (r.reasoning, r.text, r.fail)
-        ):
+        if not replies or not all(isinstance(part, str) for r in replies for part in (r.reasoning, r.text, r.fail)):
             raise TypeError("replies must be texts, at least one")
         return str(script.get("name", path.stem)), replies
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -82,9 +82,7 @@ def load_head(
 
 
 def _damaged(path: Path, cause: str) -> ModelError:
-    return ModelError(
-        f"The draft head {path} cannot be used: {cause}", "Choose another with --head, or --head none"
-    )
+    return ModelError(f"The draft head {path} cannot be used: {cause}", "Choose another with --head, or --head none")
 
 
 def _check(what: str, path: Path, ours: object, targets: object) -> None:
@@ -160,9 +158,7 @@ def _shapes(config: HeadConfig, target: Target) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _read_tensors(
-    path: Path, config: HeadConfig, target: Target, device: torch.device | str
-) -> dict[str, Tensor]:
+def _read_tensors(path: Path, config: HeadConfig, target: Target, device: torch.device | str) -> dict[str, Tensor]:
     """The tensors the config calls for, each checked for shape, kind and finite values before it is used."""
     optional = {"lm_head.weight"} | ({"d2t"} if config.draft_vocab_size == len(target.embed) else set())
     tensors = {}
@@ -238,6 +234,4 @@ def _output_rows(head: Linear, ids: Tensor, width: int) -> Tensor:
     if isinstance(head.weight, Tensor):
         return head.weight[ids].float()
     unit = torch.eye(width, device=ids.device)
-    return torch.cat(
-        [linear(rows, head)[:, ids] for rows in unit.tensor_split(-(-width // MAX_ROWS))]
-    ).T.contiguous()
+    return torch.cat([linear(rows, head)[:, ids] for rows in unit.tensor_split(-(-width // MAX_ROWS))]).T.contiguous()

@@ -43,9 +43,7 @@ def check_messages(messages: list[Message]) -> None:
         raise UsageError("the last message is empty", "write something first")
 
 
-def fit_context(
-    tokenizer: Any, prompt: str | list[Message], raw: bool, limit: int
-) -> tuple[list[int], int]:
+def fit_context(tokenizer: Any, prompt: str | list[Message], raw: bool, limit: int) -> tuple[list[int], int]:
     """Token ids that leave room for a reply in `limit` tokens, and how many of the oldest messages were left out.
 
     Whole turns go, oldest first, never the system prompt nor the last message. A quarter of the context, at most

@@ -173,9 +173,7 @@ def _as_tree(
         parent=_padded(row_of_parent, nodes, -1),
         depth=_padded(depth, nodes, 0),
         ancestor=ancestor,
-        score=torch.cat(
-            (torch.ones(1, device=device), _padded(candidates.probability[depth - 1, rank], nodes, 0)[1:])
-        ),
+        score=torch.cat((torch.ones(1, device=device), _padded(candidates.probability[depth - 1, rank], nodes, 0)[1:])),
         rank=_padded(rank, nodes, 0),
         count=torch.full((1,), count + 1, device=device),
     )

@@ -1,7 +1,7 @@
 """One reply as it grows: text, stop conditions, counts and clocks."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from dart_core.events import (
@@ -67,7 +67,7 @@ class Reply:
 
     def take(
         self, tree: DraftTree, path: list[int], written: list[int], ms: float, drafter: str
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, FinishReason | None]:
         """Adds what a step wrote; returns why the reply ends, or None."""
         view = self._view(tree, drafter) if self._options.show_tree else None
         self._steps += 1
@@ -92,9 +92,7 @@ class Reply:
         if reason is None and self.room <= 0:
             reason = "length" if self._context_limit > self.context else "context"
         own = self._piece(written[kept - 1])
-        yield Step(
-            len(tree.tokens), tuple(path[:kept]), tuple(written[:kept]), own, ms, self.context, view
-        )
+        yield Step(len(tree.tokens), tuple(path[:kept]), tuple(written[:kept]), own, ms, self.context, view)
         yield from self._emit(*self._reasoning.push(text))
         return reason
 

@@ -46,7 +46,13 @@ def sampling_tensors(settings: SamplingSettings, eos: frozenset[int]) -> Samplin
     """The settings as device tensors; `limit` is set before every step."""
     return Sampling(
         knobs=torch.tensor(
-            [settings.temperature, settings.top_k, settings.top_p, settings.min_p, settings.repetition_penalty]
+            [
+                settings.temperature,
+                settings.top_k,
+                settings.top_p,
+                settings.min_p,
+                settings.repetition_penalty,
+            ]
         ),
         seed=torch.tensor([settings.seed]),
         limit=torch.ones(1, dtype=torch.int64),

@@ -26,9 +26,7 @@ def step(
     decoding does, and a tree of one node is plain decoding.
     """
     logits, taps = verify(target, state, tree)
-    accepted = accept(
-        logits, tree.tokens, tree.parent, tree.depth, tree.ancestor, state.length, state.seen, sampling
-    )
+    accepted = accept(logits, tree.tokens, tree.parent, tree.depth, tree.ancestor, state.length, state.seen, sampling)
     kv_compact(state.cache.keys, state.cache.values, state.length, accepted.path)
     commit(state, tree.tokens, accepted)
     return accepted, drafter.draft(state, accepted, taps, nodes)

@@ -54,9 +54,16 @@ def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetition-penalty", type=float, help="1 is off")
     parser.add_argument("--seed", type=int, default=0, help="the same seed writes the same text")
     parser.add_argument("--stop", action="append", default=[], help="stop before this text (may be repeated)")
-    parser.add_argument("--draft", choices=("on", "off"), default="on", help="off decodes plainly; the text is the same")
     parser.add_argument(
-        "--tree-size", type=int, default=16, choices=TREE_SIZES, metavar="N", help=f"one of {TREE_SIZES}; default 16"
+        "--draft", choices=("on", "off"), default="on", help="off decodes plainly; the text is the same"
+    )
+    parser.add_argument(
+        "--tree-size",
+        type=int,
+        default=16,
+        choices=TREE_SIZES,
+        metavar="N",
+        help=f"one of {TREE_SIZES}; default 16",
     )
 
 

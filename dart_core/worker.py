@@ -95,9 +95,7 @@ class Worker:
             while not self._outbox.empty():
                 batch.append(self._outbox.get())
             try:
-                pickle.dump(
-                    [event for event in batch if event is not None], self._events, pickle.HIGHEST_PROTOCOL
-                )
+                pickle.dump([event for event in batch if event is not None], self._events, pickle.HIGHEST_PROTOCOL)
                 self._events.flush()
             except BrokenPipeError:
                 os._exit(0)

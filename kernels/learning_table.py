@@ -59,7 +59,9 @@ def grow(table: LearningTable, history: Tensor, length: int, nodes: int, floor: 
     rank among siblings int64 [nodes] and count int64 [1], padded as a draft tree is.
     """
     if native.load():
-        return list(torch.ops.dart.grow(table.keys, table.tokens, table.counts, history, length, nodes, floor))
+        return list(
+            torch.ops.dart.grow(table.keys, table.tokens, table.counts, history, length, nodes, floor)
+        )
     return grow_reference(table, history, length, nodes, floor)
 
 

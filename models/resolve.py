@@ -40,7 +40,8 @@ def resolve_model(spec: str, progress: Progress = lambda stage, fraction: None) 
     if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
         return _in_hub_cache(spec, progress)
     raise ModelError(
-        f"there is no model at {path}", "give a directory, a .gguf file or ORG/NAME, or try: dart-chat --model default"
+        f"there is no model at {path}",
+        "give a directory, a .gguf file or ORG/NAME, or try: dart-chat --model default",
     )
 
 
@@ -55,7 +56,9 @@ def _in_directory(path: Path, progress: Progress) -> ModelFiles:
     if gguf:
         raise ModelError(f"{path} holds {len(gguf)} .gguf files", f"name one: --model {gguf[0]}")
     lacking = "config.json" if not (path / "config.json").exists() else "model.safetensors"
-    raise ModelError(f"{path} is not a model: it lacks {lacking}", "give a directory with config.json and *.safetensors")
+    raise ModelError(
+        f"{path} is not a model: it lacks {lacking}", "give a directory with config.json and *.safetensors"
+    )
 
 
 def _in_hub_cache(repo: str, progress: Progress) -> ModelFiles:
@@ -65,7 +68,9 @@ def _in_hub_cache(repo: str, progress: Progress) -> ModelFiles:
     try:
         directory = Path(snapshot_download(repo, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError, OSError) as error:
-        raise ModelError(f"{repo} is not in the Hugging Face cache of this machine", f"hf download {repo}") from error
+        raise ModelError(
+            f"{repo} is not in the Hugging Face cache of this machine", f"hf download {repo}"
+        ) from error
     files = _in_directory(directory, progress)
     return ModelFiles(repo, files.directory, files.weights)
 

@@ -16,9 +16,13 @@ def load_tokenizer(directory: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)
     except Exception as error:  # transformers raises nearly anything here
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"no tokenizer can be read in {directory}: {reason}", "download the model again") from error
+        raise ModelError(
+            f"no tokenizer can be read in {directory}: {reason}", "download the model again"
+        ) from error
     if not tokenizer.is_fast:
-        raise ModelError(f"{directory} has no fast tokenizer (tokenizer.json)", "convert it with transformers")
+        raise ModelError(
+            f"{directory} has no fast tokenizer (tokenizer.json)", "convert it with transformers"
+        )
     return tokenizer
 
 

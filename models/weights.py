@@ -1,6 +1,7 @@
 """A target's tensors from its files: read, fused, quantised and placed one at a time."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -22,7 +23,9 @@ Progress = Callable[[str, float], None]
 class Source(Protocol):
     """Tensors by their Hugging Face names."""
 
-    path: object
+    @property
+    def path(self) -> Path:
+        """The file or directory."""
 
     def names(self) -> set[str]:
         """Names of all tensors."""
@@ -93,7 +96,11 @@ class _Reader:
         return Layer(
             input_norm=self.vector(at + "input_layernorm.weight", c.hidden_size),
             qkv=self.fused(
-                {at + "self_attn.q_proj": query, at + "self_attn.k_proj": keys, at + "self_attn.v_proj": keys},
+                {
+                    at + "self_attn.q_proj": query,
+                    at + "self_attn.k_proj": keys,
+                    at + "self_attn.v_proj": keys,
+                },
                 c.hidden_size,
             ),
             q_norm=self.vector(at + "self_attn.q_norm.weight", c.head_dim) if normed else None,
@@ -101,7 +108,8 @@ class _Reader:
             out=self.linear(at + "self_attn.o_proj", c.hidden_size, query),
             post_norm=self.vector(at + "post_attention_layernorm.weight", c.hidden_size),
             gate_up=self.fused(
-                {at + "mlp.gate_proj": c.intermediate_size, at + "mlp.up_proj": c.intermediate_size}, c.hidden_size
+                {at + "mlp.gate_proj": c.intermediate_size, at + "mlp.up_proj": c.intermediate_size},
+                c.hidden_size,
             ),
             down=self.linear(at + "mlp.down_proj", c.hidden_size, c.intermediate_size),
         )
@@ -113,9 +121,13 @@ class _Reader:
     def fused(self, parts: dict[str, int], columns: int) -> Linear:
         """Projections below one another as a single matrix: name → rows."""
         matrices = [self._read(f"{name}.weight", (rows, columns)) for name, rows in parts.items()]
-        biases = [self.vector(f"{name}.bias", n) for name, n in parts.items() if f"{name}.bias" in self._names]
+        biases = [
+            self.vector(f"{name}.bias", n) for name, n in parts.items() if f"{name}.bias" in self._names
+        ]
         if biases and len(biases) < len(parts):
-            raise ModelError(f"{self._source.path}: only some of {', '.join(parts)} have a bias", "use another file")
+            raise ModelError(
+                f"{self._source.path}: only some of {', '.join(parts)} have a bias", "use another file"
+            )
         weight = _stack_4bit(matrices) if self._four_bit else torch.cat([_float32(m) for m in matrices])
         placed = pack(weight) if isinstance(weight, Weight4) else weight.to(self._device)
         return Linear(placed, torch.cat(biases) if biases else None)
@@ -132,7 +144,8 @@ class _Reader:
     def _read(self, name: str, shape: tuple[int, ...]) -> Weight4 | Tensor:
         if name not in self._names:
             raise ModelError(
-                f"{self._source.path} lacks the tensor {name}", "the file is not whole, or not of this config's model"
+                f"{self._source.path} lacks the tensor {name}",
+                "the file is not whole, or not of this config's model",
             )
         value = self._source.read(name)
         if tuple(value.shape) != shape:

@@ -41,8 +41,9 @@ class ChatScreen(Screen[None]):
         Binding("f4", "tree_step(1)", "Step on", show=False),
         Binding("escape", "stop", "Stop"),
         Binding("ctrl+r", "command('/regen')", "Again"),
-        Binding("f7", "version(-1)", "Version before", show=False),
-        Binding("f8", "version(1)", "Version after", show=False),
+        # Before the input's own F7, which selects all.
+        Binding("f7", "version(-1)", "Version before", show=False, priority=True),
+        Binding("f8", "version(1)", "Version after", show=False, priority=True),
         Binding("ctrl+n", "command('/new')", "New"),
         Binding("ctrl+o", "command('/chats')", "Chats"),
         Binding("ctrl+y", "command('/copy')", "Copy"),
@@ -146,6 +147,7 @@ class ChatScreen(Screen[None]):
         elif isinstance(event, Failed):
             self.load_failed = self.model is None
             self.query_one(LoadingBar).display = False
+            self.show_status()
             if self.writing is None:
                 self.complain(event.error, event.hint)
 
@@ -155,7 +157,6 @@ class ChatScreen(Screen[None]):
         if writing.finished or writing.failed:
             self._last = writing.finished or self._last
             self.writing = None
-            self.query_one(LoadingBar).display = self.model is None and writing.failed is None
             if self._waiting and writing.failed is None:
                 await self.ask(self._waiting.popleft())
         self.show_status(writing.steps)
@@ -169,7 +170,9 @@ class ChatScreen(Screen[None]):
             drafting = f"off: {last.note}"
         self.query_one(StatusLine).show(
             Status(
-                self.model_name if model else f"{self.settings.model}, loading",
+                self.model_name
+                if model
+                else f"{self.settings.model}: {'not opened' if self.load_failed else 'loading'}",
                 last.timings.predicted_per_second if last else None,
                 last.usage.tau if last else None,
                 context,

@@ -112,7 +112,7 @@ async def model(screen: "ChatScreen", name: str) -> None:
     if not name:
         raise UsageError("which model?", "/model default, or a directory, a .gguf file or a cached hub id")
     screen.settings = replace(screen.settings, model=name)
-    screen.model = None
+    screen.model, screen.load_failed = None, False
     screen.client.start(screen.settings.engine_options())
     screen.show_status()
 

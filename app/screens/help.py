@@ -5,8 +5,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Markdown
+from textual.widgets import Static
 
 from app.commands import COMMANDS
 
@@ -32,11 +33,13 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss", "Close")]
 
     def compose(self) -> ComposeResult:
-        """Two tables."""
-        keys = "\n".join(f"| {key} | {what} |" for key, what in KEYS)
-        commands = "\n".join(f"| `{command.usage.replace('|', '·')}` | {command.help} |" for command in COMMANDS)
+        """Two lists."""
+        keys = "\n".join(f"  {key:20}{what}" for key, what in KEYS)
+        commands = "\n".join(f"  {command.usage:20}{command.help}" for command in COMMANDS)
         with VerticalScroll():
-            yield Markdown(
-                f"# Keys\n\n| key | does |\n| --- | --- |\n{keys}\n\n"
-                f"# Commands\n\n| type | does |\n| --- | --- |\n{commands}\n\nEsc closes this."
-            )
+            yield Static(
+                Content.assemble(
+                    ("Keys\n", "bold $text-primary"), keys, ("\n\nCommands\n", "bold $text-primary"), commands,
+                    ("\n\nUp and Down scroll, Esc closes.", "$text-muted"),
+                )
+            )  # fmt: skip

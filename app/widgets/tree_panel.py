@@ -63,8 +63,8 @@ class TreePanel(Vertical):
         place = len(self._steps) - 1 if self._place is None else self._place
         step = self._steps[place]
         first, *tree = tree_lines(step)
-        following = "" if self._place is None else "  (held: F4 to go on)"
-        head.update(Content(f"Step {place + 1} of {len(self._steps)}{following}\n{first}"))
+        held = "" if self._place is None else ", held (F4 goes on)"
+        head.update(Content(f"Step {place + 1} of {len(self._steps)}{held}: {first}"))
         lines.update(Content("\n").join([*(_styled(line) for line in tree), Content(f"\n{LEGEND}")]))
 
 

@@ -121,7 +121,9 @@ def test_two_drawn_tokens_follow_the_exact_distribution(knobs: dict[str, float])
     first, second = torch.randn(8, generator=noise), torch.randn(8, 8, generator=noise)
     rounds = 20_000
     counts = draw_pairs(first, second, knobs, rounds)
-    exact = probabilities(first, **knobs)[:, None] * torch.stack([probabilities(row, **knobs) for row in second])
+    exact = probabilities(first, **knobs)[:, None] * torch.stack(
+        [probabilities(row, **knobs) for row in second]
+    )
     assert chi_square_p(counts, exact * rounds) > CHI_SQUARE_LIMIT
     wrong = probabilities(first, **{**knobs, "temperature": knobs["temperature"] * 1.15})
     biased = wrong[:, None] * torch.stack([probabilities(row, **knobs) for row in second])

@@ -16,6 +16,7 @@ def chat_screen(pilot: Any) -> ChatScreen:
 
 async def settled(pilot: Any, seconds: float = 20) -> None:
     """Waits until the model is loaded or has failed, and no reply is being written."""
+    await pilot.pause(0.05)  # what was typed may not have reached the screen yet
     screen = chat_screen(pilot)
     end = time.monotonic() + seconds
     while screen.writing is not None or screen.client.busy or (screen.model is None and not screen.load_failed):

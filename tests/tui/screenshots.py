@@ -26,14 +26,15 @@ async def picture(folder: Path, name: str, size: tuple[int, int], settings: Sett
             for key in keys:
                 if key == "wait":
                     await settled(pilot)
-                elif len(key) > 1 and " " in key:
-                    await pilot.press(*key)
+                elif key.startswith("type "):
+                    await pilot.press(*("space" if letter == " " else letter for letter in key[5:]))
                 else:
                     await pilot.press(key)
             await pilot.pause(0.3)
             svg = app.export_screenshot()
         client.close()
         store.close()
+    svg = svg.replace("Fira Code", "DejaVu Sans Mono")
     cairosvg.svg2png(svg.encode(), write_to=str(folder / f"{name}.png"), scale=1.2)
 
 
@@ -41,16 +42,16 @@ async def main(folder: Path) -> None:
     """Every state worth looking at."""
     folder.mkdir(parents=True, exist_ok=True)
     fake = Settings(model="fake:?rate=0", seed=1)
-    talk = ["wait", "S h o w   m e", "enter", "wait"]
+    talk = ["wait", "type Show me", "enter", "wait"]
     for name, size in SIZES.items():
         await picture(folder, f"{name}-empty", size, fake, ["wait"])
-        await picture(folder, f"{name}-loading", size, Settings(model="fake:?rate=0&load=60"), ["H i"])
+        await picture(folder, f"{name}-loading", size, Settings(model="fake:?rate=0&load=60"), ["type Hi"])
         for theme in ("dark", "light", "contrast"):
             chat = Settings(model="fake:?rate=0", theme=theme, show_tree=True)
             await picture(folder, f"{name}-{theme}-tree", size, chat, [*talk, "f3", "f3"])
         await picture(folder, f"{name}-help", size, fake, ["wait", "f1"])
         await picture(folder, f"{name}-chats", size, fake, [*talk, "ctrl+n", "ctrl+o"])
-        await picture(folder, f"{name}-failed", size, Settings(model="/nowhere"), ["H i", "enter", "wait"])
+        await picture(folder, f"{name}-failed", size, Settings(model="/nowhere"), ["type Hi", "enter", "wait"])
 
 
 if __name__ == "__main__":

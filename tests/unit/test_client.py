@@ -57,7 +57,9 @@ def test_events_come_in_order_and_as_the_engine_made_them(client: EngineClient):
     events = until(client, is_end)
     assert not client.busy
     wanted = list(
-        open_engine(EngineOptions("fake:?rate=0")).generate("hi", GenerateOptions(show_tree=True, tree_size=64))
+        open_engine(EngineOptions("fake:?rate=0")).generate(
+            "hi", GenerateOptions(show_tree=True, tree_size=64)
+        )
     )
     steady = (Prefill, Delta)
     assert [e for e in events if isinstance(e, steady)] == [e for e in wanted if isinstance(e, steady)]

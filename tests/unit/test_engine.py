@@ -16,7 +16,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model("llama", tmp_path_factory.mktemp("model") / "tiny", seed=3)
 
 
-@pytest.fixture()
+@pytest.fixture
 def engine(path: Path) -> Engine:
     return Engine.open(EngineOptions(model=str(path), context=400))
 
@@ -53,7 +53,11 @@ def test_events_come_in_order_and_add_up(engine: Engine) -> None:
 
 
 def test_text_is_the_same_at_every_tree_size_and_sampled(engine: Engine) -> None:
-    for settings in ({}, {"temperature": 1.0, "seed": 5}, {"temperature": 0.8, "top_k": 9, "repetition_penalty": 1.2}):
+    for settings in (
+        {},
+        {"temperature": 1.0, "seed": 5},
+        {"temperature": 0.8, "top_k": 9, "repetition_penalty": 1.2},
+    ):
         texts = {
             text_of(run(engine, "one two one two", max_new_tokens=80, tree_size=size, **settings))
             for size in (1, 4, 16, 64)
@@ -125,7 +129,9 @@ def test_closing_the_iterator_leaves_a_usable_engine(engine: Engine) -> None:
     ("", "empty"), ("   \n", "empty"), ([], "empty"), ([{"role": "user", "content": " "}], "empty"),
     ([{"role": "robot", "content": "x"}], "not a message"), ("long " * 200, "tokens long"),
 ])  # fmt: skip
-def test_wrong_prompts_fail_with_the_cause(engine: Engine, prompt: str | list[dict[str, str]], cause: str) -> None:
+def test_wrong_prompts_fail_with_the_cause(
+    engine: Engine, prompt: str | list[dict[str, str]], cause: str
+) -> None:
     events = run(engine, prompt)
     failed = events[-1]
     assert isinstance(failed, Failed)
@@ -137,7 +143,10 @@ def test_wrong_prompts_fail_with_the_cause(engine: Engine, prompt: str | list[di
 def test_the_oldest_turns_make_room(engine: Engine) -> None:
     turns = [{"role": "system", "content": "Be brief."}]
     for i in range(8):
-        turns += [{"role": "user", "content": f"question {i} " * 4}, {"role": "assistant", "content": "answer"}]
+        turns += [
+            {"role": "user", "content": f"question {i} " * 4},
+            {"role": "assistant", "content": "answer"},
+        ]
     turns.append({"role": "user", "content": "last question"})
     events = run(engine, turns, max_new_tokens=5)
     assert isinstance(events[0], Prefill)

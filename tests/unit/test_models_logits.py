@@ -76,7 +76,9 @@ def test_prefill_decode_and_tree_rows_match_transformers(pair: tuple[Target, Any
         hidden, _ = forward(target, state.cache, torch.tensor([token]), row, row + 1, state.length)
         state.length.add_(1)
         text.append(token)
-        torch.testing.assert_close(output_logits(target, hidden)[0], reference(model, text)[-1], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            output_logits(target, hidden)[0], reference(model, text)[-1], atol=1e-4, rtol=1e-4
+        )
 
 
 def test_four_bit_target_stays_near_the_float_one(tmp_path: Path) -> None:

@@ -57,7 +57,10 @@ def test_cache_after_drafting_is_the_cache_of_a_fresh_prefill() -> None:
     length = int(drafted.state.length)
     text = PROMPT + drafted.tokens
     fresh = write(target, text[: length + 1], 1, PlainDrafter(), 1)
-    for mine, theirs in ((drafted.state.cache.keys, fresh.state.cache.keys), (drafted.state.cache.values, fresh.state.cache.values)):
+    for mine, theirs in (
+        (drafted.state.cache.keys, fresh.state.cache.keys),
+        (drafted.state.cache.values, fresh.state.cache.values),
+    ):
         torch.testing.assert_close(mine[:, :, :length], theirs[:, :, :length], atol=1e-5, rtol=1e-5)
     assert drafted.state.history[: length + 1].tolist() == text[: length + 1]
     assert set(drafted.state.seen.nonzero().flatten().tolist()) == set(text[:length])
