@@ -67,7 +67,7 @@ def dequantise(weight: Weight4) -> Tensor:
 
 
 def quantise_affine(weight: Tensor, group: int = 32) -> Weight4:
-    """fp [N, K] → codebook 0…15 over a group's [min, max], as GGUF Q4_1. Raises ValueError unless `group` divides K."""
+    """fp [N, K] → codes 0…15 over a group's [min, max] (GGUF Q4_1). ValueError unless `group` divides K."""
     if weight.shape[-1] % group:
         raise ValueError(f"K = {weight.shape[-1]} is not a multiple of the group {group}")
     grouped = weight.float().reshape(weight.shape[0], -1, group)
