@@ -136,7 +136,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a reply. `context` of `context_limit` tokens are in use; `note` says why drafting was off, if it was."""
+    """The end of a reply. `context` of `context_limit` tokens are in use; `note` says why drafting was off."""
 
     reason: FinishReason
     usage: Usage

@@ -74,7 +74,7 @@ def _load() -> None:
             if not library.exists():
                 _build_and_load(library)
                 return
-    torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+    torch.ops.load_library(str(library))
 
 
 def _key() -> str:
