@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch.nn.functional import silu
 
+from kernels.causal_attention import causal_attention
 from models.decoder import Linear, linear, rms_norm, rotate
 
 MAX_ROWS = 64  # new positions a call takes; the cache keeps room for as many beyond the context
@@ -97,16 +98,9 @@ def draft_logits(
 
     query = torch.cat((query[last], mask_query))
     positions = torch.cat((end - 1, end + masks))
-    visible = torch.arange(cache.keys.shape[1], device=tokens.device) <= positions[:, None]
-    mixed = scaled_dot_product_attention(
-        query.transpose(0, 1)[None],
-        cache.keys[None],
-        cache.values[None],
-        attn_mask=visible,
-        enable_gqa=True,
-    )
+    mixed = causal_attention(query, cache.keys, cache.values, positions)
     mask_residual = head.mask[: config.hidden_size].expand(config.draft_length, -1)
-    hidden = torch.cat((residual[last], mask_residual)) + linear(mixed[0].transpose(0, 1).flatten(1), head.out)
+    hidden = torch.cat((residual[last], mask_residual)) + linear(mixed.flatten(1), head.out)
     gate, up = linear(rms_norm(hidden, head.post_norm, config.norm_eps), head.gate_up).chunk(2, dim=-1)
     hidden = hidden + linear(silu(gate) * up, head.down)
     for _ in range(config.final_norms):
