@@ -1,6 +1,7 @@
 """A reply while it is being written: what has come, and what of it is on disk."""
 
 import json
+import time
 from dataclasses import asdict, dataclass, field
 
 from app.store import Message, Store
@@ -29,12 +30,29 @@ class Writing:
     finished: Finished | None = None
     failed: Failed | None = None
     steps: list[Step] = field(default_factory=list)
+    written: int = 0
+    passes: int = 0
+    started: float = 0.0
+
+    @property
+    def speed(self) -> float | None:
+        """Tokens a second so far."""
+        seconds = time.monotonic() - self.started if self.started else 0.0
+        return self.written / seconds if seconds > 0.2 else None
+
+    @property
+    def tau(self) -> float | None:
+        """Tokens for each pass over the weights so far."""
+        return self.written / self.passes if self.passes else None
 
     async def take(self, events: list[Event]) -> None:
         """Stores, then shows, what has come since the last call."""
         reply = "".join(event.text for event in events if isinstance(event, Delta))
         reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
         self.steps = [event for event in events if isinstance(event, Step)]
+        self.started = self.started or (time.monotonic() if self.steps else 0.0)
+        self.written += sum(len(step.token_ids) for step in self.steps)
+        self.passes += len(self.steps)
         for event in events:
             if isinstance(event, Prefill):
                 self.dropped = event.dropped

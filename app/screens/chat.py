@@ -24,7 +24,7 @@ from app.widgets.transcript import Transcript
 from app.widgets.tree_panel import TreePanel
 from app.writing import Writing
 from dart_core.client import EngineClient
-from dart_core.events import Event, Failed, Finished, Loading, ModelInfo, Ready, Step
+from dart_core.events import Event, Failed, Finished, Loading, ModelInfo, Ready
 from models.errors import DartError
 
 FLUSHES_PER_SECOND = 15
@@ -159,12 +159,17 @@ class ChatScreen(Screen[None]):
             self.writing = None
             if self._waiting and writing.failed is None:
                 await self.ask(self._waiting.popleft())
-        self.show_status(writing.steps)
+        self.show_status(writing)
 
-    def show_status(self, steps: list[Step] | None = None) -> None:
-        """Draws the status line; `steps` are those just made."""
+    def show_status(self, writing: Writing | None = None) -> None:
+        """Draws the status line, with the figures of the reply that is being written, else of the last one."""
         last, model = self._last, self.model
-        context = steps[-1].context if steps else last.context if last else 0
+        if writing and writing.steps and self.writing:
+            context, speed, tau = writing.steps[-1].context, writing.speed, writing.tau
+        elif last:
+            context, speed, tau = last.context, last.timings.predicted_per_second, last.usage.tau
+        else:
+            context, speed, tau = 0, None, None
         drafting = f"on, ≤ {self.settings.tree_size}" if self.settings.draft else "off: switched off"
         if last and last.note and self.settings.draft:
             drafting = f"off: {last.note}"
@@ -173,8 +178,8 @@ class ChatScreen(Screen[None]):
                 self.model_name
                 if model
                 else f"{self.settings.model}: {'not opened' if self.load_failed else 'loading'}",
-                last.timings.predicted_per_second if last else None,
-                last.usage.tau if last else None,
+                speed,
+                tau,
                 context,
                 model.context_limit if model else 0,
                 drafting,

@@ -1,6 +1,7 @@
 """Markdown that streams: HTML-like text stays, and a code fence is coloured only once it is whole."""
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from textual.content import Content
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
@@ -16,8 +17,21 @@ class PlainFence(MarkdownFence):
 
 
 def parser() -> MarkdownIt:
-    """GitHub's Markdown without HTML, which Textual would delete: `List<String>` must stay as written."""
-    return MarkdownIt("gfm-like", {"html": False})
+    """GitHub's Markdown without HTML, which Textual would delete: `List<String>` must stay as written.
+
+    A line break in a paragraph stays one: models write verses and addresses so.
+    """
+    markdown = MarkdownIt("gfm-like", {"html": False})
+    markdown.core.ruler.push("keep_breaks", keep_breaks)
+    return markdown
+
+
+def keep_breaks(state: StateCore) -> None:
+    """Makes soft line breaks hard ones."""
+    for block in state.tokens:
+        for token in block.children or ():
+            if token.type == "softbreak":
+                token.type = "hardbreak"
 
 
 class ReplyMarkdown(Markdown):

@@ -269,7 +269,7 @@ def test_an_unknown_theme_is_refused(tmp_path: Path) -> None:
 
 
 SAMPLE = (
-    "# Title\n\nSome *words* with `code`, List<String>, a <think> tag and 日本語 🎉.\n\n"
+    "# Title\n\nfirst line\nsecond line\n\nSome *words* with `code`, List<String>, a <think> tag and 日本語 🎉.\n\n"
     "```python\nfor i in range(3):\n    print(i)\n```\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n1. one\n2. two\n\n> quote\n"
 )
 
@@ -305,3 +305,4 @@ async def test_streamed_text_is_one_shot_text(seed: int) -> None:
         text = " ".join(text for _, text in block_texts(streamed))
         assert "List<String>" in text
         assert "<think>" in text
+        assert "first line\nsecond line" in text
