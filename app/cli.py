@@ -51,6 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     chat.add_argument("--system", metavar="TEXT", help="system prompt")
     chat.add_argument("--context", type=int, metavar="N", help="tokens of context to keep")
     chat.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    chat.add_argument("--head", metavar="PATH", help="draft head: directory or cached hub id; none: n-grams alone")
+    chat.add_argument("--ngram", metavar="PATH", help="n-gram model beside the head: file, directory, cached hub id")
     chat.add_argument("--theme", metavar="NAME", help="colours of the chat")
     chat.add_argument(
         "--show-tree",

@@ -50,7 +50,7 @@ def with_setting(settings: Settings, argument: str) -> Settings:
     """The settings with "NAME VALUE" applied; "NAME none" gives it back to the model. Raises UsageError."""
     name, _, value = argument.partition(" ")
     name = name.replace("-", "_")
-    if name in ("model", "context", "threads"):
+    if name in ("model", "context", "threads", "head", "ngram"):
         raise UsageError(f"{name} is chosen when a model is opened", "use /model NAME, or start again with the flag")
     if name not in TYPES:
         raise UsageError(f"there is no setting {name!r}", f"known: {', '.join(TYPES)}")

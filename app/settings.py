@@ -43,6 +43,8 @@ class Settings:
     stop: tuple[str, ...] = ()
     context: int | None = None
     threads: int | None = None
+    head: str | None = None
+    ngram: str | None = None
 
     def __post_init__(self) -> None:
         self.engine_options()
@@ -52,7 +54,9 @@ class Settings:
 
     def engine_options(self) -> EngineOptions:
         """How to open the model."""
-        return EngineOptions(model=self.model, context=self.context, threads=self.threads)
+        return EngineOptions(
+            model=self.model, context=self.context, threads=self.threads, head=self.head, ngram=self.ngram
+        )
 
     def generate_options(self) -> GenerateOptions:
         """How to write a reply."""
@@ -88,6 +92,8 @@ TYPES: dict[str, type] = {
     "stop": tuple,
     "context": int,
     "threads": int,
+    "head": str,
+    "ngram": str,
 }
 
 

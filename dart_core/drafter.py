@@ -7,27 +7,26 @@ from torch import Tensor
 
 from dart_core.state import State
 from dart_core.tree import DraftTree, root_tree
-from kernels.accept import Accepted
-from kernels.learning_table import LearningTable, grow, learn, new_table
+from kernels.learning_table import LearningTable, grow, learn
 
 NODE_FLOOR = 0.1  # a tree of 8 costs about 1.6 single rows (FACTS), so a node must be accepted one time in ten
 
 
 class Drafter(Protocol):
-    """Proposes a tree below the root, `state.history[state.length]`."""
+    """Watches what the target reads and writes, and proposes trees below the root, `history[length]`."""
 
     @property
     def name(self) -> str:
         """What a draft tree's nodes say of where they come from."""
 
-    def prefill(self, state: State, start: int, end: int, taps: Tensor) -> None:
-        """The target has read the tokens [start, end); `taps` fp32 [end − start, 3 · H] are its tapped states."""
+    def rewind(self, kept: int) -> None:
+        """Only the first `kept` tokens of the conversation stay; the token after them may be another."""
 
-    def draft(self, state: State, accepted: Accepted | None, taps: Tensor | None, nodes: int) -> DraftTree:
-        """A tree of at most `nodes` rows, root included.
+    def observe(self, state: State, taps: Tensor, count: int) -> None:
+        """The last `count` committed positions are new. `taps` [≥ count, 3 · H]: theirs come first."""
 
-        `accepted`, `taps` are the step's that wrote the root: None for the first tree after a prompt.
-        """
+    def draft(self, state: State, nodes: int) -> DraftTree:
+        """A tree of at most `nodes` rows, root included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +35,33 @@ class PlainDrafter:
 
     name: str = "off"
 
-    def prefill(self, state: State, start: int, end: int, taps: Tensor) -> None:
-        """Learns nothing."""
+    def rewind(self, kept: int) -> None:
+        """Nothing to forget."""
 
-    def draft(self, state: State, accepted: Accepted | None, taps: Tensor | None, nodes: int) -> DraftTree:
+    def observe(self, state: State, taps: Tensor, count: int) -> None:
+        """Nothing to learn."""
+
+    def draft(self, state: State, nodes: int) -> DraftTree:
         """The root alone."""
         return root_tree(state.history[state.length])
 
 
 @dataclass(frozen=True, slots=True)
 class NgramDrafter:
-    """Drafts from what this conversation has said before."""
+    """Drafts from what this conversation, and those before it, have said."""
 
     table: LearningTable
     floor: float = NODE_FLOOR
     name: str = "ngram"
 
-    def prefill(self, state: State, start: int, end: int, taps: Tensor) -> None:
-        """Learns the prompt's tokens."""
-        learn(self.table, state.history, start, end)
+    def rewind(self, kept: int) -> None:
+        """What was learnt stays true."""
 
-    def draft(self, state: State, accepted: Accepted | None, taps: Tensor | None, nodes: int) -> DraftTree:
-        """Learns the tokens just written, then grows the most probable tree."""
-        root = int(state.length)
-        written = int(accepted.count) if accepted is not None else 1
-        learn(self.table, state.history, root + 1 - written, root + 1)
-        return DraftTree(*grow(self.table, state.history, root, nodes, self.floor))
+    def observe(self, state: State, taps: Tensor, count: int) -> None:
+        """Learns what follows each new position."""
+        end = int(state.length)
+        learn(self.table, state.history, end - count + 1, end + 1)
 
-
-def new_drafter(name: str) -> Drafter:
-    """The drafter `name`: "ngram" or "off"."""
-    return NgramDrafter(new_table()) if name == "ngram" else PlainDrafter()
+    def draft(self, state: State, nodes: int) -> DraftTree:
+        """The most probable tree."""
+        return DraftTree(*grow(self.table, state.history, int(state.length), nodes, self.floor))

@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from dart_core.drafter import Drafter, PlainDrafter, new_drafter
+from dart_core.drafter import Drafter
 from dart_core.events import Event, Failed, FinishReason, Loading, ModelInfo, Prefill
+from dart_core.open_drafter import open_drafter
 from dart_core.options import EngineOptions, GenerateOptions
 from dart_core.prompt import Message, fit_context
 from dart_core.reply import Reply
 from dart_core.sampling import resolve_sampling, sampling_tensors
 from dart_core.state import State, new_state, rewind
-from dart_core.step import prefill, step
+from dart_core.step import draft, prefill, step
 from dart_core.tree import MAX_NODES, first_nodes
 from kernels import native
 from models.decoder import Target
@@ -59,20 +60,14 @@ class Engine:
         if options.context is not None and options.context > longest:
             raise UsageError(f"the model reads at most {longest} tokens, not {options.context}", "lower --context")
         context = options.context or min(longest, DEFAULT_CONTEXT)
-        kernels = native.status()
-        info = ModelInfo(
-            files.name, str(files.weights), context, size_in_bytes(target), (f"CPU kernels: {kernels.path}",)
-        )
+        eos = eos_ids(files.directory, tokenizer)
+        drafter, notes = open_drafter(options, files, target, eos, context)
+        kernels = f"CPU kernels: {native.status().path}"
+        info = ModelInfo(files.name, str(files.weights), context, size_in_bytes(target), (kernels, *notes))
         progress(Loading("ready", 1.0))
-        return cls(
-            target,
-            tokenizer,
-            eos_ids(files.directory, tokenizer),
-            generation_defaults(files.directory),
-            new_state(target.config, context, torch.device("cpu")),
-            new_drafter(options.drafter),
-            info,
-        )
+        defaults = generation_defaults(files.directory)
+        state = new_state(target.config, context, torch.device("cpu"))
+        return cls(target, tokenizer, eos, defaults, state, drafter, info)
 
     def generate(
         self,
@@ -97,11 +92,11 @@ class Engine:
         started = time.perf_counter()
         limit = self.info.context_limit
         ids, dropped = fit_context(self.tokenizer, prompt, options.raw, limit)
-        drafter: Drafter = self.drafter if options.draft and options.tree_size > 1 else PlainDrafter()
-        reused = yield from self._prefill(ids, drafter, dropped, cancelled)
+        nodes = options.tree_size if options.draft else 1
+        reused = yield from self._prefill(ids, dropped, cancelled)
         reply = Reply(self.tokenizer, ids, options, self.eos, limit, started, reused, len(self.cached) - reused)
         sampling = sampling_tensors(resolve_sampling(options, self.defaults), self.eos)
-        tree = drafter.draft(self.state, None, None, options.tree_size)
+        tree = draft(self.state, self.drafter, nodes)
         reason: FinishReason | None = "cancelled" if len(self.cached) < len(ids) - 1 else None
         while reason is None:
             if cancelled():
@@ -110,28 +105,27 @@ class Engine:
             begun = time.perf_counter()
             sampling.limit.fill_(reply.room)
             tree = first_nodes(tree)
-            accepted, following = step(self.target, self.state, tree, sampling, drafter, options.tree_size)
+            accepted, following = step(self.target, self.state, tree, sampling, self.drafter, nodes)
             count = int(accepted.count)
             path, written = accepted.path[:count].tolist(), accepted.written[:count].tolist()
             self.cached += [int(tree.tokens[0]), *written[:-1]]
-            reason = yield from reply.take(tree, path, written, (time.perf_counter() - begun) * 1e3, drafter.name)
+            ms = (time.perf_counter() - begun) * 1e3
+            reason = yield from reply.take(tree, path, written, ms, self.drafter.name)
             tree = following
         yield from reply.finish(reason)
 
-    def _prefill(
-        self, ids: list[int], drafter: Drafter, dropped: int, cancelled: Callable[[], bool]
-    ) -> Generator[Event, None, int]:
+    def _prefill(self, ids: list[int], dropped: int, cancelled: Callable[[], bool]) -> Generator[Event, None, int]:
         """Reads all but the last prompt token, which is the first tree's root; returns how many were reused."""
         reused = common_prefix(self.cached, ids[:-1])
         rewind(self.state, ids, reused)
+        self.drafter.rewind(reused)
         self.cached = ids[:reused]
         yield Prefill(reused, len(ids), reused, dropped)
         for start in range(reused, len(ids) - 1, MAX_NODES):
             if cancelled():
                 break
             chunk = ids[start : min(start + MAX_NODES, len(ids) - 1)]
-            taps = prefill(self.target, self.state, torch.tensor(chunk))
-            drafter.prefill(self.state, start, start + len(chunk), taps)
+            prefill(self.target, self.state, torch.tensor(chunk), self.drafter)
             self.cached += chunk
             yield Prefill(start + len(chunk), len(ids), reused, dropped)
         return reused

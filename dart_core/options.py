@@ -13,7 +13,10 @@ class EngineOptions:
     `context`: tokens of KV cache; None takes what the model allows, at most 8192.
     `weights`: "4bit", or "fp32" to keep every weight as it is in the file.
     `threads`: CPU threads; None leaves torch's choice.
-    `drafter`: "ngram" learns from the conversation; "off" decodes plainly.
+    `drafter`: "auto" takes the model's draft head, or what the conversation has said where there is none;
+    "off" decodes plainly.
+    `head`: a draft head's directory or cached hub id; None takes the one the catalog knows, "none" takes none.
+    `ngram`: an n-gram model's file, directory or cached hub id, to score what the head proposes.
     """
 
     model: str = "default"
@@ -21,11 +24,15 @@ class EngineOptions:
     weights: str = "4bit"
     threads: int | None = None
     device: str = "auto"
-    drafter: str = "ngram"
+    drafter: str = "auto"
+    head: str | None = None
+    ngram: str | None = None
 
     def __post_init__(self) -> None:
         if self.weights not in ("4bit", "fp32"):
             raise ValueError(f"weights must be 4bit or fp32, not {self.weights!r}")
+        if self.drafter not in ("auto", "off"):
+            raise ValueError(f"drafter must be auto or off, not {self.drafter!r}")
         if self.context is not None and self.context < 2:
             raise ValueError(f"context must be at least 2 tokens, not {self.context}")
 

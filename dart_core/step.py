@@ -5,7 +5,7 @@ from torch import Tensor
 
 from dart_core.drafter import Drafter
 from dart_core.state import State, commit
-from dart_core.tree import DraftTree
+from dart_core.tree import DraftTree, root_tree
 from kernels.accept import Accepted, Sampling, accept
 from kernels.kv_compact import kv_compact
 from models.decoder import Target, forward, output_logits
@@ -29,14 +29,20 @@ def step(
     accepted = accept(logits, tree.tokens, tree.parent, tree.depth, tree.ancestor, state.length, state.seen, sampling)
     kv_compact(state.cache.keys, state.cache.values, state.length, accepted.path)
     commit(state, tree.tokens, accepted)
-    return accepted, drafter.draft(state, accepted, taps, nodes)
+    drafter.observe(state, taps[accepted.path], int(accepted.count))
+    return accepted, draft(state, drafter, nodes)
 
 
-def prefill(target: Target, state: State, tokens: Tensor) -> Tensor:
-    """Reads the next ≤ 64 prompt tokens, int64 [M], as a chain tree without branches; returns their taps."""
+def draft(state: State, drafter: Drafter, nodes: int) -> DraftTree:
+    """The next tree, of at most `nodes` nodes; of one node, nothing is drafted."""
+    return drafter.draft(state, nodes) if nodes > 1 else root_tree(state.history[state.length])
+
+
+def prefill(target: Target, state: State, tokens: Tensor, drafter: Drafter) -> None:
+    """Reads the next ≤ 64 prompt tokens, int64 [M], as a chain tree without branches."""
     rows = torch.arange(len(tokens), device=tokens.device)
     chain = (torch.full_like(rows, 2) << rows) - 1  # bits 0…i; 2 << 63 wraps to 0, and −1 is all ones
     _, taps = forward(target, state.cache, tokens, rows, chain, state.length)
     state.seen[tokens] = True
     state.length.add_(len(tokens))
-    return taps
+    drafter.observe(state, taps, len(tokens))

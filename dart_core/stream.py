@@ -37,11 +37,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
-    """--model, --context, --weights, --threads."""
+    """--model, --context, --weights, --threads, --head, --ngram."""
     parser.add_argument("--model", default="default", help="directory, .gguf file, cached hub id, or fake:")
     parser.add_argument("--context", type=int, help="tokens of context to keep (default: the model's, at most 8192)")
     parser.add_argument("--weights", choices=("4bit", "fp32"), default="4bit", help="fp32 keeps weights as in the file")
     parser.add_argument("--threads", type=int, help="CPU threads")
+    parser.add_argument("--head", help="draft head: directory or cached hub id; none drafts from n-grams alone")
+    parser.add_argument("--ngram", help="n-gram model beside the head: .safetensors file, directory or cached hub id")
 
 
 def add_generate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +144,14 @@ def run(argv: Sequence[str] | None = None) -> int:
     if arguments.show_tree and not arguments.json:
         parser.error("--show-tree needs --json here; dart-chat --show-tree draws it")
     try:
-        engine_options = EngineOptions(arguments.model, arguments.context, arguments.weights, arguments.threads)
+        engine_options = EngineOptions(
+            model=arguments.model,
+            context=arguments.context,
+            weights=arguments.weights,
+            threads=arguments.threads,
+            head=arguments.head,
+            ngram=arguments.ngram,
+        )
         options = generate_options(arguments)
     except ValueError as error:
         parser.error(str(error))

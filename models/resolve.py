@@ -62,17 +62,19 @@ def _in_directory(path: Path, progress: Progress) -> ModelFiles:
 
 
 def _in_hub_cache(repo: str, progress: Progress) -> ModelFiles:
+    files = _in_directory(hub_directory(repo), progress)
+    return ModelFiles(repo, files.directory, files.weights)
+
+
+def hub_directory(repo: str) -> Path:
+    """Where `repo` ("ORG/NAME") lies in this machine's Hugging Face cache. Raises ModelError where it does not."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        directory = Path(snapshot_download(repo, local_files_only=True))
+        return Path(snapshot_download(repo, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError, OSError) as error:
-        raise ModelError(
-            f"{repo} is not in the Hugging Face cache of this machine", f"hf download {repo}"
-        ) from error
-    files = _in_directory(directory, progress)
-    return ModelFiles(repo, files.directory, files.weights)
+        raise ModelError(f"{repo} is not in the Hugging Face cache of this machine", f"hf download {repo}") from error
 
 
 def _has_safetensors(path: Path) -> bool:

@@ -8,9 +8,8 @@ from torch import Tensor
 from dart_core.drafter import Drafter
 from dart_core.sampling import SamplingSettings, sampling_tensors
 from dart_core.state import State, new_state, rewind
-from dart_core.step import prefill, step
+from dart_core.step import draft, prefill, step
 from dart_core.tree import MAX_NODES, DraftTree, first_nodes, root_tree
-from kernels.accept import Accepted
 from models.decoder import DecoderConfig, Layer, Linear, Target
 
 
@@ -58,9 +57,9 @@ def write(
     for start in range(0, len(prompt) - 1, MAX_NODES):
         chunk = torch.tensor(prompt[start : min(start + MAX_NODES, len(prompt) - 1)])
         if len(chunk):
-            drafter.prefill(state, start, start + len(chunk), prefill(target, state, chunk))
+            prefill(target, state, chunk, drafter)
     sampling = sampling_tensors(settings or SamplingSettings(), eos)
-    tree = drafter.draft(state, None, None, nodes)
+    tree = draft(state, drafter, nodes)
     result = Written([], [], state)
     while len(result.tokens) < new_tokens:
         sampling.limit.fill_(new_tokens - len(result.tokens))
@@ -81,10 +80,13 @@ class RandomDrafter:
     vocab: int
     name: str = "random"
 
-    def prefill(self, state: State, start: int, end: int, taps: Tensor) -> None:
+    def rewind(self, kept: int) -> None:
+        """Nothing to forget."""
+
+    def observe(self, state: State, taps: Tensor, count: int) -> None:
         """Nothing to learn."""
 
-    def draft(self, state: State, accepted: Accepted | None, taps: Tensor | None, nodes: int) -> DraftTree:
+    def draft(self, state: State, nodes: int) -> DraftTree:
         """A random tree of `nodes` nodes with distinct siblings."""
         return tree_of(state, nodes, self._edges(nodes))
 
@@ -107,10 +109,13 @@ class OracleDrafter:
     vocab: int
     name: str = "oracle"
 
-    def prefill(self, state: State, start: int, end: int, taps: Tensor) -> None:
+    def rewind(self, kept: int) -> None:
+        """Nothing to forget."""
+
+    def observe(self, state: State, taps: Tensor, count: int) -> None:
         """Nothing to learn."""
 
-    def draft(self, state: State, accepted: Accepted | None, taps: Tensor | None, nodes: int) -> DraftTree:
+    def draft(self, state: State, nodes: int) -> DraftTree:
         """The next `depth` tokens of the text."""
         root, parent = int(state.length), 0
         edges: list[tuple[int, int]] = []

@@ -35,9 +35,7 @@ def _parser() -> argparse.ArgumentParser:
 
     build = commands.add_parser("build", help="count the n-grams of text, .jsonl or .parquet files")
     build.add_argument("files", nargs="+", type=Path)
-    build.add_argument(
-        "--tokenizer", help="model directory, .gguf file or hub name; not needed for token ids"
-    )
+    build.add_argument("--tokenizer", help="model directory, .gguf file or hub name; not needed for token ids")
     build.add_argument("--order", type=_positive, default=3, help="longest n-gram, 2 to 5 (default 3)")
 
     merge = commands.add_parser("merge", help="add up the counts of models")

@@ -16,9 +16,7 @@ _CHUNK = 1 << 20  # tokens counted, or pairs copied, at a time
 _GAP = -1  # stands between documents: no n-gram crosses it
 
 
-def build_ngram(
-    documents: Iterable[list[int]], order: int, path: Path, max_entries: int | None = None
-) -> None:
+def build_ngram(documents: Iterable[list[int]], order: int, path: Path, max_entries: int | None = None) -> None:
     """Counts the n-grams of `documents` (token ids) up to `order` 2 to 5 into the model file `path`.
 
     No n-gram crosses documents. Holds a million tokens and one part of the sort (2 % of the pairs) in memory;
@@ -55,9 +53,7 @@ def merge_ngrams(sources: list[Path], path: Path, max_entries: int | None = None
                 spill.add(as_pairs(keys, np.full(len(keys), TOTAL), total))
                 sizes = np.diff(first[start : start + len(keys) + 1])
                 pairs = slice(int(first[start]), int(first[start + len(keys)]))
-                spill.add(
-                    as_pairs(np.repeat(keys, sizes), table.token[pairs].numpy(), table.count[pairs].numpy())
-                )
+                spill.add(as_pairs(np.repeat(keys, sizes), table.token[pairs].numpy(), table.count[pairs].numpy()))
         write_ngram(path, tables[0].order, spill, max_entries)
 
 

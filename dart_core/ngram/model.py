@@ -33,9 +33,7 @@ def load_ngram(path: Path, vocab_size: int | None = None) -> NgramTable:
     _check(path, numbers, arrays)
     if vocab_size is not None and numbers["vocab_size"] > vocab_size:
         raise damaged(path, f"its vocabulary has {numbers['vocab_size']} tokens, the target's {vocab_size}")
-    return NgramTable(
-        numbers["order"], numbers["bits"], numbers["longest_bucket"], numbers["longest_list"], **arrays
-    )
+    return NgramTable(numbers["order"], numbers["bits"], numbers["longest_bucket"], numbers["longest_list"], **arrays)
 
 
 def damaged(path: Path, cause: str) -> ModelError:

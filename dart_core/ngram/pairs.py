@@ -33,9 +33,7 @@ def summed(pairs: Pairs) -> Pairs:
         return pairs
     pairs = pairs[np.argsort(pairs["key"])]
     group = np.cumsum(np.diff(pairs["key"], prepend=pairs["key"][0]) != 0)
-    both = group << 32 | (
-        pairs["token"].astype(np.int64) + 1
-    )  # one number to sort by: TOTAL, −1, comes first
+    both = group << 32 | (pairs["token"].astype(np.int64) + 1)  # one number to sort by: TOTAL, −1, comes first
     order = np.argsort(both)
     both, pairs = both[order], pairs[order]
     starts = np.flatnonzero(np.diff(both, prepend=-1))
@@ -58,8 +56,7 @@ class Spill:
         work = self._stack.enter_context(tempfile.TemporaryDirectory(prefix=".ngram-", dir=directory))
         self.work = Path(work)
         self._parts = [
-            self._stack.enter_context((self.work / f"part{i}").open("w+b", buffering=0))
-            for i in range(1 << PART_BITS)
+            self._stack.enter_context((self.work / f"part{i}").open("w+b", buffering=0)) for i in range(1 << PART_BITS)
         ]
 
     def __enter__(self) -> Self:

@@ -25,9 +25,7 @@ def load_tokenizer(name: str) -> Any:
             return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         return AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{name} has no tokenizer: {error}", "Give a model directory or a .gguf file"
-        ) from error
+        raise ModelError(f"{name} has no tokenizer: {error}", "Give a model directory or a .gguf file") from error
 
 
 def token_streams(files: Iterable[Path], tokenizer: Any) -> Iterator[list[int]]:
@@ -46,8 +44,7 @@ def token_streams(files: Iterable[Path], tokenizer: Any) -> Iterator[list[int]]:
         if tokenizer is None:
             raise UsageError("Text needs a tokenizer", "Add --tokenizer MODEL_DIRECTORY")
         plain = [
-            text if isinstance(text, str) else tokenizer.apply_chat_template(text, tokenize=False)
-            for text in texts
+            text if isinstance(text, str) else tokenizer.apply_chat_template(text, tokenize=False) for text in texts
         ]
         yield from tokenizer(plain, add_special_tokens=False)["input_ids"]
 
@@ -68,9 +65,7 @@ def _documents(path: Path) -> Iterator[Any]:
         for number, row in enumerate(rows, start=1):
             yield _row_document(row, f"row {number} of {path}")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} cannot be read: {error}", "Give UTF-8 text, .jsonl or .parquet files"
-        ) from error
+        raise UsageError(f"{path} cannot be read: {error}", "Give UTF-8 text, .jsonl or .parquet files") from error
 
 
 def _text_pieces(path: Path) -> Iterator[str]:
@@ -86,9 +81,7 @@ def _json_rows(path: Path) -> Iterator[Any]:
                 try:
                     yield json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    raise UsageError(
-                        f"Line {number} of {path} is not JSON: {error}", "Check the file"
-                    ) from error
+                    raise UsageError(f"Line {number} of {path} is not JSON: {error}", "Check the file") from error
 
 
 def _parquet_rows(path: Path) -> Iterator[Any]:

@@ -55,9 +55,7 @@ def import_trie(
         while left:
             reached = 0
             for nodes in _read_nodes(source, count):
-                reached += _place(
-                    nodes, paths, spill, order, source
-                )  # most parents stand before their children
+                reached += _place(nodes, paths, spill, order, source)  # most parents stand before their children
                 progress((nodes.start + len(nodes.token)) / count)
             if not reached:
                 raise _damaged(source, f"{left} of its nodes cannot be reached from the root")
@@ -184,9 +182,7 @@ def _place(nodes: _Nodes, paths: Ints, spill: Spill, order: int, source: Path) -
             own[rows] = packed << 3 | (depth + 1)
             inner = nodes.children[rows] > 0
             if depth < order and inner.any():
-                spill.add(
-                    as_pairs(_keys(packed[inner], depth), np.full(inner.sum(), TOTAL), frequency[inner])
-                )
+                spill.add(as_pairs(_keys(packed[inner], depth), np.full(inner.sum(), TOTAL), frequency[inner]))
         placed += len(ready)
         waiting = waiting[own[waiting] == 0]
     return placed

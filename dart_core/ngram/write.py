@@ -43,9 +43,7 @@ def write_ngram(path: Path, order: int, spill: Spill, max_entries: int | None = 
             longest_list = max(longest_list, int(sizes.max(initial=0)))
             vocab_size = max(vocab_size, int(columns["token"].max(initial=0)) + 1)
         if not pairs:
-            raise ModelError(
-                "There is nothing to put in the n-gram model", "Give it more text or more entries"
-            )
+            raise ModelError("There is nothing to put in the n-gram model", "Give it more text or more entries")
         files["context"].flush()
         keys = np.memmap(spill.work / "context", "<i8", "r")
         bits = max(1, (contexts // 4).bit_length())

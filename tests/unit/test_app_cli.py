@@ -35,9 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def dart_chat(*arguments: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code, done
     return done
 
@@ -127,9 +125,7 @@ def test_a_generation_that_fails_keeps_its_text(tmp_path: Path):
 
 def test_without_a_terminal_the_chat_does_not_begin():
     ours, theirs = pty.openpty()  # a terminal to type on, none to draw on
-    done = subprocess.run(
-        [*COMMAND, *FAKE], stdin=theirs, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([*COMMAND, *FAKE], stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 2
@@ -233,9 +229,7 @@ def test_the_model_loads_before_the_screen_is_imported(home: Path, monkeypatch: 
     class Screen:
         return_code = None
 
-        def __init__(
-            self, settings: Settings, store: Store, client: EngineClient, chat_id: int | None
-        ) -> None:
+        def __init__(self, settings: Settings, store: Store, client: EngineClient, chat_id: int | None) -> None:
             seen.extend([settings.model, client.pid is not None, store.file, chat_id])
 
         def run(self) -> None:

@@ -35,10 +35,7 @@ def branched(store: Store) -> int:
 def shape(store: Store, chat: int) -> list[tuple[object, ...]]:
     messages = store.messages(chat)
     places = {message.id: place for place, message in enumerate(messages)}
-    return [
-        (places.get(m.parent_id), m.role, m.content, m.reasoning, m.state, m.model, m.stats_json)
-        for m in messages
-    ]
+    return [(places.get(m.parent_id), m.role, m.content, m.reasoning, m.state, m.model, m.stats_json) for m in messages]
 
 
 def test_json_keeps_every_branch(store: Store):

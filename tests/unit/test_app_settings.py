@@ -37,9 +37,7 @@ def test_without_a_file_there_are_defaults(file: Path):
 
 
 def test_settings_become_the_engines_options(file: Path):
-    file.write_text(
-        'model = "fake:"\ncontext = 99\nthreads = 2\ntemperature = 1\nstop = ["x"]\nshow_tree = true'
-    )
+    file.write_text('model = "fake:"\ncontext = 99\nthreads = 2\ntemperature = 1\nstop = ["x"]\nshow_tree = true')
     settings = load_settings({}, {}, file)
     engine, generate = settings.engine_options(), settings.generate_options()
     assert (engine.model, engine.context, engine.threads) == ("fake:", 99, 2)

@@ -131,9 +131,7 @@ def test_lists_are_pinned_first_then_newest_and_without_empty_chats(store: Store
     assert store.latest() == third
 
 
-def test_deleting_can_be_undone_until_a_week_has_passed(
-    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_deleting_can_be_undone_until_a_week_has_passed(store: Store, path: Path, monkeypatch: pytest.MonkeyPatch):
     chat = store.new_chat("m")
     store.add_message(chat, None, "user", "secret plans")
     store.delete(chat)
@@ -191,9 +189,7 @@ while True:
 
 
 def test_kill_9_while_writing_loses_nothing_that_was_written(path: Path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     said = [int(process.stdout.readline()) for _ in range(200)]
     process.send_signal(signal.SIGKILL)
@@ -209,9 +205,7 @@ def test_kill_9_while_writing_loses_nothing_that_was_written(path: Path):
 
 
 def test_what_a_living_process_writes_stays_streaming(path: Path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     try:
         process.stdout.readline()

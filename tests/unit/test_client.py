@@ -57,9 +57,7 @@ def test_events_come_in_order_and_as_the_engine_made_them(client: EngineClient):
     events = until(client, is_end)
     assert not client.busy
     wanted = list(
-        open_engine(EngineOptions("fake:?rate=0")).generate(
-            "hi", GenerateOptions(show_tree=True, tree_size=64)
-        )
+        open_engine(EngineOptions("fake:?rate=0")).generate("hi", GenerateOptions(show_tree=True, tree_size=64))
     )
     steady = (Prefill, Delta)
     assert [e for e in events if isinstance(e, steady)] == [e for e in wanted if isinstance(e, steady)]
@@ -200,9 +198,7 @@ def test_the_child_ends_when_its_parent_is_killed(tmp_path: Path, model: str):
 
 def test_the_child_begins_without_torch_textual_or_the_parents_program():
     code = "import sys, dart_core.worker; print(*sys.modules)"
-    modules = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert {"torch", "transformers", "textual", "app"}.isdisjoint(modules.stdout.split())
 
 

@@ -129,9 +129,7 @@ def test_closing_the_iterator_leaves_a_usable_engine(engine: Engine) -> None:
     ("", "empty"), ("   \n", "empty"), ([], "empty"), ([{"role": "user", "content": " "}], "empty"),
     ([{"role": "robot", "content": "x"}], "not a message"), ("long " * 200, "tokens long"),
 ])  # fmt: skip
-def test_wrong_prompts_fail_with_the_cause(
-    engine: Engine, prompt: str | list[dict[str, str]], cause: str
-) -> None:
+def test_wrong_prompts_fail_with_the_cause(engine: Engine, prompt: str | list[dict[str, str]], cause: str) -> None:
     events = run(engine, prompt)
     failed = events[-1]
     assert isinstance(failed, Failed)

@@ -81,9 +81,7 @@ def test_output_head_of_the_target(directory: Path, four_bit: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(directory: Path, dtype: torch.dtype) -> None:
     tensors = load_file(directory / "model.safetensors")
-    edit_tensors(
-        directory, **{k.replace(".", "_"): v.to(dtype) for k, v in tensors.items() if v.is_floating_point()}
-    )
+    edit_tensors(directory, **{k.replace(".", "_"): v.to(dtype) for k, v in tensors.items() if v.is_floating_point()})
     expected = rounds()[0][2]
     for head in (load_head(directory, target()), load_head(directory, target(), dtype=dtype)):
         difference = (first_round(head) - expected).abs().max()

@@ -24,10 +24,7 @@ def documents(count: int, seed: int = 0, vocab_size: int = 12) -> list[list[int]
 def counted(texts: list[list[int]], longest: int) -> Counter[tuple[int, ...]]:
     """Every n-gram of 1 to `longest` tokens."""
     return Counter(
-        tuple(text[i : i + n])
-        for text in texts
-        for n in range(1, longest + 1)
-        for i in range(len(text) - n + 1)
+        tuple(text[i : i + n]) for text in texts for n in range(1, longest + 1) for i in range(len(text) - n + 1)
     )
 
 
@@ -101,9 +98,7 @@ def test_keys() -> None:
 def test_start_of_a_conversation(tmp_path: Path) -> None:
     """−1 stands where there is no token: shorter contexts still match."""
     build_ngram([[1, 2, 3], [2, 4]], 3, tmp_path / "a.ngram")
-    q, matched = ngram_lookup(
-        load_ngram(tmp_path / "a.ngram"), torch.tensor([[-1, 2]]), torch.tensor([[3, 4, 1]])
-    )
+    q, matched = ngram_lookup(load_ngram(tmp_path / "a.ngram"), torch.tensor([[-1, 2]]), torch.tensor([[3, 4, 1]]))
     assert q.tolist() == [[0.5, 0.5, 0.0]]
     assert matched.tolist() == [[1, 1, 0]]
 
