@@ -22,7 +22,7 @@ EPSILON = 1e-10
 CONTEXT = 8  # tokens before a candidate that any n-gram model looks at
 _INDEX_BITS = 16
 
-Lookup = Callable[[Tensor, Tensor], Tensor]
+Lookup = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +96,19 @@ def build_tree(
 
 
 def mixed_frequency(ngram: NgramTable | None, learned: LearningTable | None, weight: float) -> Lookup | None:
-    """q: from contexts int64 [B, n] and tokens int64 [B, K] to fp32 [B, K], of one model or of both mixed."""
+    """q: from contexts int64 [B, n], tokens int64 [B, K] and the head's probabilities of them to fp32 [B, K].
+
+    Of one model or of both mixed. The learning table knows little yet: what it leaves of the probability goes to
+    the head's own guess, so that a context it has never seen says nothing, where the built model's silence counts.
+    """
     if ngram is None and learned is None:
         return None
 
-    def q(contexts: Tensor, tokens: Tensor) -> Tensor:
+    def q(contexts: Tensor, tokens: Tensor, prior: Tensor) -> Tensor:
         if learned is None:
             assert ngram is not None
             return ngram_lookup(ngram, contexts, tokens)[0]
-        recent = learned_frequency(learned, contexts, tokens)
+        recent = learned_frequency(learned, contexts, tokens, prior)
         if ngram is None:
             return recent
         return (1 - weight) * ngram_lookup(ngram, contexts, tokens)[0] + weight * recent
@@ -126,7 +130,7 @@ def build_tree_reference(
         tokens = candidates.tokens[level].expand(len(paths), k)
         step = config.logit_decay**level * (candidates.probability[level] + EPSILON).log()
         if level > 0 and q is not None:
-            step = step + config.ngram_weight * (q(paths, tokens) + EPSILON).log()
+            step = step + config.ngram_weight * (q(paths, tokens, candidates.probability[level]) + EPSILON).log()
         step = (level + 1) ** -config.level_power * step
         # A softmax may round to a little more than 1; a node must not score better than its parent.
         score = (path_score[:, None] + step.clamp(max=0)).expand(len(paths), k).flatten()

@@ -6,10 +6,11 @@ from torch import Tensor
 from kernels.learning_table import CONTEXT_LENGTHS, LONGEST, PROBES, LearningTable
 
 
-def learned_frequency(table: LearningTable, contexts: Tensor, tokens: Tensor) -> Tensor:
+def learned_frequency(table: LearningTable, contexts: Tensor, tokens: Tensor, prior: Tensor | None = None) -> Tensor:
     """How likely `tokens` int64 [B, K] follow `contexts` int64 [B, n], the most recent last: fp32 [B, K].
 
-    All contexts that match are mixed as `kernels.learning_table` says. A context token of −1 is none.
+    All contexts that match are mixed as `kernels.learning_table` says; what is left of the probability after the
+    shortest goes to `prior` fp32 [K] or [B, K], or to no token. A context token of −1 is none.
     """
     key = torch.zeros(len(contexts), dtype=torch.int64, device=contexts.device)
     valid = torch.ones_like(key, dtype=torch.bool)
@@ -28,6 +29,8 @@ def learned_frequency(table: LearningTable, contexts: Tensor, tokens: Tensor) ->
         whole = (counts.sum(-1) + distinct).clamp(min=1)
         probability = probability + (left / whole)[:, None] * seen
         left = torch.where(known, left * distinct / whole, left)
+    if prior is not None:
+        probability = probability + left[:, None] * prior
     return probability.float()
 
 

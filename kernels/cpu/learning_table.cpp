@@ -64,7 +64,8 @@ void learn(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& c
 // The most probable next tokens after [first, last), best first, at most kWays of them.
 int successors(const LearningTable& table, const int64_t* first, const int64_t* last, Successor* out) {
   Successor mixed[kMostSuccessors];
-  const int size = mixture(table, first, last, mixed);
+  double left;
+  const int size = mixture(table, first, last, mixed, left);
   const int kept = std::min(size, kWays);
   std::partial_sort(mixed, mixed + kept, mixed + size, [](const Successor& a, const Successor& b) {
     return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;

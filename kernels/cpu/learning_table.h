@@ -62,10 +62,12 @@ struct Successor {
 };
 
 // Every token known to follow [first, last) with its probability, in no order; returns how many, ≤ kMostSuccessors.
-inline int mixture(const LearningTable& table, const int64_t* first, const int64_t* last, Successor* mixed) {
+// `left` is the probability that no matching context gives to a token it knows: 1 where none matches.
+inline int mixture(const LearningTable& table, const int64_t* first, const int64_t* last, Successor* mixed,
+                   double& left) {
   uint64_t context[kContexts];
   int size = 0;
-  double left = 1.0;
+  left = 1.0;
   for (int i = context_keys(first, last, context) - 1; i >= 0; --i) {
     const int64_t slot = table.find(context[i]);
     if (slot < 0) continue;

@@ -45,11 +45,12 @@ class Frequencies {
     if (learned_) {
       const int64_t* from = context;
       while (from < context + width_ && *from < 0) ++from;
-      successors_ = mixture(*learned_, from, context + width_, mixed_);
+      successors_ = mixture(*learned_, from, context + width_, mixed_, left_);
     }
   }
 
-  float operator()(int64_t token) const {
+  // `prior` is the head's probability of the token, which gets what the learning table leaves.
+  float operator()(int64_t token, float prior) const {
     float q = 0.0f;
     for (int length = table_ ? lengths_ : 0; length > 0; --length) {
       const float found = table_->frequency(lists_[length], token);
@@ -58,9 +59,10 @@ class Frequencies {
       break;
     }
     if (!learned_) return q;
-    float recent = 0.0f;
+    double known = 0.0;
     for (int i = 0; i < successors_; ++i)
-      if (mixed_[i].token == token) recent = float(mixed_[i].probability);
+      if (mixed_[i].token == token) known = mixed_[i].probability;
+    const float recent = float(known + left_ * prior);
     return table_ ? (1.0f - weight_) * q + weight_ * recent : recent;
   }
 
@@ -71,6 +73,7 @@ class Frequencies {
   int width_, lengths_ = 0, successors_ = 0;
   NgramTable::List lists_[NgramTable::kMaxOrder];
   Successor mixed_[kMostSuccessors];
+  double left_ = 1.0;
 };
 
 bool better(const Extension& a, const Extension& b, int i, int j) { return a.score != b.score ? a.score > b.score : i < j; }
@@ -122,7 +125,7 @@ Tree prune_tree(const at::Tensor& tokens, const at::Tensor& probability, const a
       for (int i = 0; i < k; ++i) {
         float step = logit_term[i];
         if (level > 0 && has_ngram) {
-          const float q = frequency(level_token[i]);
+          const float q = frequency(level_token[i], p[size_t(level) * k + i]);
           step += gram_weight * (q == 0.0f ? unseen : std::log(q + kEpsilon));
         }
         const bool is_end = std::find(ends, ends_last, level_token[i]) != ends_last;

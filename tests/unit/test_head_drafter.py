@@ -1,6 +1,7 @@
 """A head in the decode loop: a random one drafts badly, and changes no text."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,31 @@ def test_a_prompt_of_one_token_is_drafted_from(tmp_path: Path) -> None:
     target = random_target()
     plain = write(target, [5], 20, PlainDrafter(), 1)
     assert write(target, [5], 20, random_head(tmp_path / "head", target), 16).tokens == plain.tokens
+
+
+@pytest.mark.parametrize("settings", [SamplingSettings(), SamplingSettings(temperature=0.8, seed=3)])
+def test_an_oracle_head_is_accepted_to_its_full_depth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: SamplingSettings
+) -> None:
+    """Logits that name the target's own continuation, through candidates, search and step: τ = depth + 1."""
+    target = random_target()
+    depth = 8
+    plain = write(target, PROMPT, 6 * (depth + 1), PlainDrafter(), 1, settings)
+    text = PROMPT + plain.tokens
+    drafter = random_head(tmp_path / "head", target)
+    drafter.head = replace(drafter.head, target_ids=torch.arange(VOCAB))
+
+    def oracle(*arguments: object) -> torch.Tensor:
+        count, length = arguments[-2:]
+        assert isinstance(count, torch.Tensor)
+        assert isinstance(length, torch.Tensor)
+        following = text[int(count + length) + 1 :][:depth]
+        logits = torch.randn(depth, VOCAB, generator=torch.Generator().manual_seed(0))
+        for level, token in enumerate(following):
+            logits[level, token] += 20
+        return logits
+
+    monkeypatch.setattr("dart_core.head_drafter.draft_logits", oracle)
+    drafted = write(target, PROMPT, 6 * (depth + 1), drafter, 64, settings)
+    assert drafted.tokens == plain.tokens
+    assert drafted.counts == [depth + 1] * 6
