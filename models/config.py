@@ -27,9 +27,7 @@ def read_config(directory: Path) -> DecoderConfig:
     try:
         source = AutoConfig.from_pretrained(directory)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"{directory / 'config.json'} cannot be read: {_first_line(error)}", SUPPORTED
-        ) from error
+        raise ModelError(f"{directory / 'config.json'} cannot be read: {_first_line(error)}", SUPPORTED) from error
     return decoder_config(source)
 
 

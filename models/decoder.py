@@ -87,13 +87,9 @@ def one_operator(target: Target) -> Target:
             return target
         qkv, out, gate_up, down = packed
         norms = (layer.q_norm, layer.k_norm)
-        layers.append(
-            StackLayer(layer.input_norm, qkv, layer.qkv.bias, *norms, out, layer.post_norm, gate_up, down)
-        )
+        layers.append(StackLayer(layer.input_norm, qkv, layer.qkv.bias, *norms, out, layer.post_norm, gate_up, down))
     taps = sorted(set(c.taps))
-    stacked = stack(
-        layers, c.head_dim, target.inverse_frequency, target.rope_scale, c.norm_eps, c.sliding_window, taps
-    )
+    stacked = stack(layers, c.head_dim, target.inverse_frequency, target.rope_scale, c.norm_eps, c.sliding_window, taps)
     return replace(target, stack=stacked)
 
 
@@ -125,9 +121,7 @@ def forward(
     """
     hidden = target.embed[tokens].float()
     if target.stack is not None:
-        hidden, tapped = decoder_layers(
-            target.stack, hidden, depth, ancestor, length, cache.keys, cache.values
-        )
+        hidden, tapped = decoder_layers(target.stack, hidden, depth, ancestor, length, cache.keys, cache.values)
         if target.stack.taps != target.config.taps:  # a model of few layers taps one of them twice
             order = [target.stack.taps.index(tap) for tap in target.config.taps]
             tapped = tapped.unflatten(1, (-1, hidden.shape[1]))[:, order].flatten(1)
@@ -151,9 +145,7 @@ def forward_plain(
         rows = slice(start, start + len(hidden))
         cache.keys[index, :, rows] = key.transpose(0, 1)
         cache.values[index, :, rows] = value.transpose(0, 1)
-        mixed = tree_attention(
-            query, cache.keys[index], cache.values[index], start, masks, config.sliding_window
-        )
+        mixed = tree_attention(query, cache.keys[index], cache.values[index], start, masks, config.sliding_window)
         hidden = hidden + linear(mixed.flatten(1), layer.out)
         gate, up = linear(rms_norm(hidden, layer.post_norm, config.norm_eps), layer.gate_up).chunk(2, dim=-1)
         hidden = hidden + linear(silu(gate) * up, layer.down)
@@ -167,10 +159,9 @@ def output_logits(target: Target, hidden: Tensor) -> Tensor:
 
 def linear(x: Tensor, layer: Linear) -> Tensor:
     """x fp32 [M, K] → fp32 [M, N]."""
-    if isinstance(layer.weight, Tensor):
-        y = x @ layer.weight.T.float()
-    else:
-        y = linear4(x, layer.weight)
+    if not isinstance(layer.weight, Tensor):
+        return linear4(x, layer.weight, layer.bias)
+    y = x @ layer.weight.T.float()
     return y if layer.bias is None else y + layer.bias
 
 

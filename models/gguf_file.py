@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kernels.weight4 import AFFINE_CODEBOOK, Weight4, pack_codes
 from models.errors import ModelError
+from models.gguf_header import read_header
 
 _BLOCK_NAMES = {
     "attn_norm": "input_layernorm",
@@ -40,18 +41,11 @@ class GGUFSource:
     """A memory-mapped GGUF file. Raises ModelError where it is damaged."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the file's directory of tensors, not the tensors."""
-        from gguf import GGUFReader
-
+        """Reads the file's header, not its tensors."""
         self.path = path
-        try:
-            self._reader = GGUFReader(path)
-        except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
-            raise ModelError(
-                f"{path} is not a whole GGUF file: {error}", "download it again, or check its checksum"
-            ) from error
-        self._tensors = {hf_name(tensor.name): tensor for tensor in self._reader.tensors}
-        self._architecture = self._field("general.architecture")
+        self._header = read_header(path)
+        self._tensors = {hf_name(name): tensor for name, tensor in self._header.tensors.items()}
+        self._architecture = self._header.setting("general.architecture")
 
     def names(self) -> set[str]:
         """Hugging Face names of all tensors."""
@@ -62,41 +56,39 @@ class GGUFSource:
         from gguf import GGMLQuantizationType, dequantize
 
         tensor = self._tensors[name]
-        kind = tensor.tensor_type
+        data = self._header.data[tensor.offset : tensor.offset + tensor.nbytes]
+        rows = data.reshape(tensor.shape[0], -1)
         weight: Weight4 | Tensor
-        if kind in (GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1):
-            weight = _four_bit(tensor.data, with_minimum=kind == GGMLQuantizationType.Q4_1)
+        if tensor.kind in (GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1):
+            weight = _four_bit(rows, with_minimum=tensor.kind == GGMLQuantizationType.Q4_1)
         else:
             try:
-                weight = torch.from_numpy(dequantize(tensor.data, kind).astype(np.float32))
+                values = dequantize(rows, tensor.kind)
             except NotImplementedError as error:
                 raise ModelError(
-                    f"{self.path}: {name} is in {kind.name}, which the gguf library cannot read",
+                    f"{self.path}: {name} is in {tensor.kind.name}, which the gguf library cannot read",
                     "use a Q4_0, Q4_1, Q8_0 or K-quant file",
                 ) from error
+            weight = torch.from_numpy(np.array(values, dtype=np.float32)).view(tensor.shape)
         heads = self._rotated_heads(name)
         return weight if heads is None else _unpermute(weight, heads)
 
     def rope_factors(self) -> Tensor | None:
         """Divisors of the rotary frequencies, fp32 [head_dim / 2], which llama.cpp stores for Llama 3."""
-        factors = self._tensors.get("rope_freqs.weight")
-        return None if factors is None else torch.from_numpy(np.array(factors.data, dtype=np.float32))
+        if "rope_freqs.weight" not in self._tensors:
+            return None
+        factors = self.read("rope_freqs.weight")
+        return factors if isinstance(factors, Tensor) else None
 
     def _rotated_heads(self, name: str) -> int | None:
         """How many heads `name` has where llama.cpp has interleaved its rows (q and k of llama files)."""
         if self._architecture != "llama" or ".self_attn." not in name:
             return None
         if ".q_proj." in name:
-            return int(self._field("llama.attention.head_count"))
+            return int(self._header.setting("llama.attention.head_count"))
         if ".k_proj." in name:
-            return int(self._field("llama.attention.head_count_kv"))
+            return int(self._header.setting("llama.attention.head_count_kv"))
         return None
-
-    def _field(self, key: str) -> Any:
-        field = self._reader.get_field(key)
-        if field is None:
-            raise ModelError(f"{self.path} does not say its {key}", "download it again")
-        return field.contents()
 
 
 def _four_bit(rows: np.ndarray[Any, Any], with_minimum: bool) -> Weight4:
@@ -120,10 +112,15 @@ def _unpermute(weight: Weight4 | Tensor, heads: int) -> Weight4 | Tensor:
     if isinstance(weight, Weight4):
         minimum = None if weight.minimum is None else _half_split(weight.minimum, heads)
         return Weight4(
-            _half_split(weight.codes, heads), weight.codebook, _half_split(weight.scale, heads), minimum, weight.group
+            _half_split(weight.codes, heads),
+            weight.codebook,
+            _half_split(weight.scale, heads),
+            minimum,
+            weight.group,
         )
     return _half_split(weight, heads)
 
 
 def _half_split(rows: Tensor, heads: int) -> Tensor:
-    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2).contiguous()
+    pairs: Tensor = rows.unflatten(0, (heads, -1, 2))
+    return pairs.transpose(1, 2).flatten(0, 2).contiguous()

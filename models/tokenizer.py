@@ -16,13 +16,9 @@ def load_tokenizer(directory: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)
     except Exception as error:  # transformers raises nearly anything here
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(
-            f"no tokenizer can be read in {directory}: {reason}", "download the model again"
-        ) from error
+        raise ModelError(f"no tokenizer can be read in {directory}: {reason}", "download the model again") from error
     if not tokenizer.is_fast:
-        raise ModelError(
-            f"{directory} has no fast tokenizer (tokenizer.json)", "convert it with transformers"
-        )
+        raise ModelError(f"{directory} has no fast tokenizer (tokenizer.json)", "convert it with transformers")
     return tokenizer
 
 
@@ -46,9 +42,9 @@ def turn_end(tokenizer: Any) -> int | None:
     except Exception:  # a template may refuse such a short conversation; then it tells us nothing
         return None
     after = text[text.rindex(marker) + len(marker) :].lstrip() if marker in text else ""
-    special = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
-    token = next((token for token in special if token and after.startswith(token)), None)
-    return None if token is None else int(tokenizer.convert_tokens_to_ids(token))
+    special = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    longest = max((text for text in special if text and after.startswith(text)), key=len, default=None)
+    return None if longest is None else int(special[longest])
 
 
 def generation_defaults(directory: Path) -> dict[str, float]:

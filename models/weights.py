@@ -121,13 +121,9 @@ class _Reader:
     def fused(self, parts: dict[str, int], columns: int) -> Linear:
         """Projections below one another as a single matrix: name → rows."""
         matrices = [self._read(f"{name}.weight", (rows, columns)) for name, rows in parts.items()]
-        biases = [
-            self.vector(f"{name}.bias", n) for name, n in parts.items() if f"{name}.bias" in self._names
-        ]
+        biases = [self.vector(f"{name}.bias", n) for name, n in parts.items() if f"{name}.bias" in self._names]
         if biases and len(biases) < len(parts):
-            raise ModelError(
-                f"{self._source.path}: only some of {', '.join(parts)} have a bias", "use another file"
-            )
+            raise ModelError(f"{self._source.path}: only some of {', '.join(parts)} have a bias", "use another file")
         weight = _stack_4bit(matrices) if self._four_bit else torch.cat([_float32(m) for m in matrices])
         placed = pack(weight) if isinstance(weight, Weight4) else weight.to(self._device)
         return Linear(placed, torch.cat(biases) if biases else None)
