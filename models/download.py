@@ -110,11 +110,10 @@ def main() -> int:
             bar = "" if fraction is None else f" [{'#' * round(fraction * 30):30}] {fraction:4.0%}"
             print(f"\r\033[K{stage}{bar}", end="", file=sys.stderr, flush=True)
 
-    from models.gguf_directory import convert
+    from models.resolve import resolve_model
 
     try:
-        path = fetch_default(show)
-        convert(path, show)
+        path = resolve_model("default", show).weights
     except ModelError as error:
         print(f"\nerror: {error.cause}\n  try: {error.hint}", file=sys.stderr)
         return error.exit_code

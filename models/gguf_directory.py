@@ -1,20 +1,26 @@
 """A GGUF file's config and tokenizer as a directory in the cache: transformers needs 9 s for them, once."""
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kernels.cache import cache_dir
 from models.errors import ModelError
 
-FORMAT = 1  # raise it when what is written changes
+Progress = Callable[[str, float | None], None]
+FORMAT = 2  # raise it when what is written changes
 
 
-def convert(path: Path, progress: Callable[[str, float | None], None] = lambda stage, fraction: None) -> Path:
+def convert(
+    path: Path, progress: Progress = lambda stage, fraction: None, generation: Mapping[str, object] | None = None
+) -> Path:
     """The directory with config.json and tokenizer files made from `path`, which is read only the first time.
+
+    `generation` becomes its generation_config.json.
 
     Raises ModelError where the file is damaged or of a kind transformers does not read.
     """
@@ -29,6 +35,8 @@ def convert(path: Path, progress: Callable[[str, float | None], None] = lambda s
     work = Path(tempfile.mkdtemp(dir=directory.parent))
     try:
         _write(path, work)
+        if generation is not None:
+            (work / "generation_config.json").write_text(json.dumps(generation))
         os.replace(work, directory)
     except OSError:
         if not directory.exists():  # another process may have been first

@@ -10,6 +10,7 @@ from torch import Tensor
 from kernels.weight4 import AFFINE_CODEBOOK, Weight4, pack_codes
 from models.errors import ModelError
 from models.gguf_header import read_header
+from models.quantise import quantise_q4_1
 
 _BLOCK_NAMES = {
     "attn_norm": "input_layernorm",
@@ -72,6 +73,10 @@ class GGUFSource:
             weight = torch.from_numpy(np.array(values, dtype=np.float32)).view(tensor.shape)
         heads = self._rotated_heads(name)
         return weight if heads is None else _unpermute(weight, heads)
+
+    def quantise(self, matrix: Tensor) -> Weight4 | Tensor:
+        """The code of Q4_1: finer than NF4, and bitsandbytes takes seconds to import."""
+        return quantise_q4_1(matrix)
 
     def rope_factors(self) -> Tensor | None:
         """Divisors of the rotary frequencies, fp32 [head_dim / 2], which llama.cpp stores for Llama 3."""

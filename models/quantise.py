@@ -14,11 +14,12 @@ NF4_GROUP, AFFINE_GROUP = 64, 32
 
 def quantise(weight: Tensor) -> Weight4 | Tensor:
     """A float matrix [N, K] in 4 bits: NF4 where K is a multiple of 64, affine of 32, else left as it is (fp32)."""
-    if weight.shape[1] % NF4_GROUP == 0:
-        return quantise_nf4(weight)
-    if weight.shape[1] % AFFINE_GROUP == 0:
-        return quantise_affine(weight, AFFINE_GROUP)
-    return weight.float()
+    return quantise_nf4(weight) if weight.shape[1] % NF4_GROUP == 0 else quantise_q4_1(weight)
+
+
+def quantise_q4_1(weight: Tensor) -> Weight4 | Tensor:
+    """A float matrix [N, K] in the affine code of GGUF's Q4_1; left as it is (fp32) where K does not divide by 32."""
+    return quantise_affine(weight, AFFINE_GROUP) if weight.shape[1] % AFFINE_GROUP == 0 else weight.float()
 
 
 def quantise_nf4(weight: Tensor) -> Weight4:

@@ -24,12 +24,12 @@ def resolve_model(spec: str, progress: Progress = lambda stage, fraction: None) 
     Raises ModelError saying what was looked for, and what to type.
     """
     from models import gguf_directory
-    from models.catalog import DEFAULT_NAME
+    from models.catalog import DEFAULT_GENERATION, DEFAULT_NAME
     from models.download import fetch_default
 
     if spec == "default":
         weights = fetch_default(progress)
-        return ModelFiles(DEFAULT_NAME, gguf_directory.convert(weights, progress), weights)
+        return ModelFiles(DEFAULT_NAME, gguf_directory.convert(weights, progress, DEFAULT_GENERATION), weights)
     path = Path(spec).expanduser()
     if path.is_file():
         if path.suffix != ".gguf":

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels.weight4 import Weight4
 from models.errors import ModelError
-from models.quantise import from_bitsandbytes
+from models.quantise import from_bitsandbytes, quantise
 
 _AGAIN = "download the model again: hf download ORG/NAME"
 
@@ -53,6 +53,10 @@ class SafetensorsSource:
                 "use a float checkpoint, a GGUF file, or one quantised to 4 bits by bitsandbytes",
             )
         return tensor
+
+    def quantise(self, matrix: Tensor) -> Weight4 | Tensor:
+        """NF4 where the shape allows it."""
+        return quantise(matrix)
 
     def rope_factors(self) -> Tensor | None:
         """None: the config holds all of the rotary embedding."""

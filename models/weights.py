@@ -13,7 +13,7 @@ from models.config import read_config, rotary
 from models.decoder import DecoderConfig, Layer, Linear, Target, one_operator
 from models.errors import ModelError
 from models.gguf_file import GGUFSource
-from models.quantise import AFFINE_GROUP, quantise
+from models.quantise import AFFINE_GROUP
 from models.resolve import ModelFiles
 from models.safetensors_files import SafetensorsSource
 
@@ -32,6 +32,9 @@ class Source(Protocol):
 
     def read(self, name: str) -> Weight4 | Tensor:
         """One tensor, in 4 bits where the file has it so."""
+
+    def quantise(self, matrix: Tensor) -> Weight4 | Tensor:
+        """A float matrix in the 4-bit code that goes with this kind of file."""
 
     def rope_factors(self) -> Tensor | None:
         """Divisors of the rotary frequencies, where the file has them."""
@@ -124,7 +127,11 @@ class _Reader:
         biases = [self.vector(f"{name}.bias", n) for name, n in parts.items() if f"{name}.bias" in self._names]
         if biases and len(biases) < len(parts):
             raise ModelError(f"{self._source.path}: only some of {', '.join(parts)} have a bias", "use another file")
-        weight = _stack_4bit(matrices) if self._four_bit else torch.cat([_float32(m) for m in matrices])
+        weight = (
+            _stack_4bit(matrices, self._source.quantise)
+            if self._four_bit
+            else torch.cat([_float32(m) for m in matrices])
+        )
         placed = pack(weight) if isinstance(weight, Weight4) else weight.to(self._device)
         return Linear(placed, torch.cat(biases) if biases else None)
 
@@ -152,7 +159,7 @@ class _Reader:
         return value
 
 
-def _stack_4bit(matrices: list[Weight4 | Tensor]) -> Weight4 | Tensor:
+def _stack_4bit(matrices: list[Weight4 | Tensor], quantise: Callable[[Tensor], Weight4 | Tensor]) -> Weight4 | Tensor:
     """Quantises what is still in floating point and stacks; where the codes differ, all go to the affine code."""
     coded = [matrix for matrix in matrices if isinstance(matrix, Weight4)]
     if not coded:
