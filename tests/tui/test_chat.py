@@ -15,6 +15,7 @@ from textual.widgets._markdown import MarkdownBlock
 from app.app import DartChat
 from app.settings import Settings
 from app.store import Store
+from app.widgets.code_fence import CodeFence
 from app.widgets.message_view import MessageView
 from app.widgets.prompt_input import PromptInput
 from app.widgets.reply_markdown import ReplyMarkdown
@@ -282,7 +283,10 @@ class MarkdownApp(App[None]):
 
 
 def block_texts(markdown: ReplyMarkdown) -> list[tuple[str, str]]:
-    return [(type(block).__name__, str(block._content)) for block in markdown.query(MarkdownBlock)]
+    return [
+        (type(block).__name__, block.code if isinstance(block, CodeFence) else str(block._content))
+        for block in markdown.query(MarkdownBlock)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(6))

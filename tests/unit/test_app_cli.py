@@ -232,8 +232,8 @@ def test_the_model_loads_before_the_screen_is_imported(home: Path, monkeypatch: 
         def __init__(self, settings: Settings, store: Store, client: EngineClient, chat_id: int | None) -> None:
             seen.extend([settings.model, client.pid is not None, store.file, chat_id])
 
-        def run(self) -> None:
-            seen.append("run")
+        def start(self, log: Path) -> None:
+            seen.append(log)
 
     class Finder:
         """Answers the import of app.app, and notes whether an engine had been started by then."""
@@ -262,7 +262,7 @@ def test_the_model_loads_before_the_screen_is_imported(home: Path, monkeypatch: 
     monkeypatch.delitem(sys.modules, "app.app", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
     assert cli.run([*FAKE, "-c"]) == 0
-    assert seen == [("imported", True), FAKE[1], True, home / "data" / "history.db", None, "run"]
+    assert seen == [("imported", True), FAKE[1], True, home / "data" / "history.db", None, home / "state" / "dart-chat.log"]
     monkeypatch.delitem(sys.modules, "app.app")
 
 
