@@ -154,6 +154,8 @@ def test_ctrl_c_ends_with_130_and_keeps_what_was_written():
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # A test run in the background has SIGINT ignored, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -211,6 +213,7 @@ def test_quick_answers_import_neither_torch_nor_textual(argument: str):
     code = f"""
 import sys
 from app import cli
+from app.paths import log_file
 try:
     cli.run([{argument!r}])
 except SystemExit:
@@ -262,7 +265,14 @@ def test_the_model_loads_before_the_screen_is_imported(home: Path, monkeypatch: 
     monkeypatch.delitem(sys.modules, "app.app", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
     assert cli.run([*FAKE, "-c"]) == 0
-    assert seen == [("imported", True), FAKE[1], True, home / "data" / "history.db", None, home / "state" / "dart-chat.log"]
+    assert seen == [
+        ("imported", True),
+        FAKE[1],
+        True,
+        home / "data" / "history.db",
+        None,
+        home / "state" / "dart-chat.log",
+    ]
     monkeypatch.delitem(sys.modules, "app.app")
 
 

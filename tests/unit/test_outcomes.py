@@ -99,10 +99,17 @@ def test_options_out_of_range(model: Path) -> None:
     expect(stream("--model", str(model), "--head", "/nowhere/at/all", "hi"), 3, "/nowhere/at/all")
 
 
+def hear_interrupts() -> None:
+    """A test run in the background has SIGINT ignored, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def running() -> subprocess.Popen[str]:
     """A slow reply that has begun."""
     command = [sys.executable, "-m", "dart_core.stream", "--model", "fake:?rate=30", "hello"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=hear_interrupts
+    )
     assert process.stdout is not None
     assert process.stdout.read(1)
     return process
