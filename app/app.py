@@ -1,5 +1,6 @@
 """The chat as a Textual application: themes, and the one screen everything happens on."""
 
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,6 +43,15 @@ class DartChat(App[None]):
         self.theme = name
 
     def start(self, log: Path) -> None:
-        """Runs until the person leaves; what native code prints goes to `log`."""
+        """Runs until the person leaves; what native code prints goes to `log`.
+
+        What ended the chat early, and text that could not be stored, are printed once the screen is gone: Textual's
+        own report of a crash goes to the log.
+        """
         with stderr_to_log(log):
             self.run()
+        if self._exception is not None:
+            print(f"{type(self._exception).__name__}: {self._exception}", file=sys.stderr)
+            print(f"dart-chat has crashed; everything is kept. Try: read {log}", file=sys.stderr)
+        for message, error in self._chat.not_kept():
+            print(f"This reply could not be stored: {error.cause}\n\n{message.content}", file=sys.stderr)

@@ -12,7 +12,7 @@ NATIVE = (("wl-copy",), ("xclip", "-selection", "clipboard"), ("xsel", "-ib"), (
 
 
 def copy(text: str, terminal: TextIO, fallback: Path) -> str:
-    """Copies by the desktop's own tool, else by the terminal (OSC 52), else to a file; says which."""
+    """Copies by the desktop's own tool, else by the terminal (OSC 52), else to a file; says which. Raises OSError."""
     if not os.environ.get("SSH_CONNECTION"):
         for command in NATIVE:
             if _usable(command[0]) and _run(command, text):
@@ -21,6 +21,7 @@ def copy(text: str, terminal: TextIO, fallback: Path) -> str:
         terminal.write(_osc52(text))
         terminal.flush()
         return f"asked the terminal to copy {len(text)} characters (OSC 52; not every terminal does)"
+    fallback.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fallback.write_text(text, encoding="utf-8")
     return f"too long for the terminal's clipboard: written to {fallback}"
 

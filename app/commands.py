@@ -1,5 +1,6 @@
 """Slash commands: what they are called, how they are typed, what they do."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ COMMANDS = (
     Command("regen", "/regen", "write the last reply again, beside the one there is"),
     Command("edit", "/edit TEXT", "ask the last question differently, on a branch of its own"),
     Command("continue", "/continue", "go on with the last reply"),
-    Command("system", "/system TEXT", "the system prompt of this chat"),
+    Command("system", "/system TEXT", "the system prompt of this chat; none takes it away"),
     Command("set", "/set NAME VALUE", "a setting, such as temperature 0.7; alone: all of them"),
     Command("tree", "/tree", "show or hide the draft tree"),
     Command("draft", "/draft on|off", "drafting; the text is the same, only slower without"),
@@ -35,15 +36,21 @@ COMMANDS = (
 )
 
 
+def is_command(text: str) -> bool:
+    """Whether a text is meant as a command: `/home/me` and `//` are not."""
+    return text.startswith("/") and "/" not in text.split(maxsplit=1)[0][1:]
+
+
 def parse(text: str) -> tuple[Command, str]:
     """The command in `text` and its argument. Raises UsageError for one that does not exist."""
-    word, _, argument = text.strip().removeprefix("/").partition(" ")
+    word, argument = re.fullmatch(r"/?(\S*)\s*(.*)", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
     matches = [command for command in COMMANDS if command.name.startswith(word)] if word else []
     exact = [command for command in matches if command.name == word]
+    if not matches:
+        raise UsageError(f"no such command: /{word}", "/help has them all; a space before it makes it a message")
     if len(exact or matches) != 1:
-        known = ", ".join(f"/{command.name}" for command in (matches or COMMANDS))
-        raise UsageError(f"no such command: /{word}" if not matches else f"/{word} may be {known}", f"known: {known}")
-    return (exact or matches)[0], argument.strip()
+        raise UsageError(f"/{word} may be {', '.join(f'/{command.name}' for command in matches)}", "write it out")
+    return (exact or matches)[0], argument
 
 
 def with_setting(settings: Settings, argument: str) -> Settings:

@@ -26,20 +26,21 @@ class Conversation:
         system = [{"role": "system", "content": self.system}] if self.system else []
         return system + [{"role": message.role, "content": message.content} for message in said]
 
-    def versions(self, messages: list[Message]) -> dict[int, str]:
-        """For messages that have siblings: which of them is shown."""
-        found = {}
-        for message in messages:
+    def branches(self, messages: list[Message]) -> list[tuple[Message, int, int]]:
+        """The messages that have several versions, deepest first: message, which version (from 1), of how many."""
+        found = []
+        for message in reversed(messages):
             siblings = [sibling.id for sibling in self.store.siblings(message.id)]
             if len(siblings) > 1:
-                found[message.id] = f"{siblings.index(message.id) + 1} of {len(siblings)}"
+                found.append((message, siblings.index(message.id) + 1, len(siblings)))
         return found
 
     def add_user(self, text: str, model: str, system: str) -> Message:
         """Stores a person's message below the leaf."""
         if self.chat_id is None:
-            self.system = system if self.system is None else self.system
-            self.chat_id = self.store.new_chat(model, self.system)
+            chosen = system if self.system is None else self.system
+            self.chat_id = self.store.new_chat(model, chosen)
+            self.system = chosen
         return self._add("user", text, "complete", self._leaf(), "")
 
     def add_reply(self, model: str, below: int | None = None, begun: str = "") -> Message:
@@ -53,18 +54,20 @@ class Conversation:
             raise UsageError("there is no question yet to ask differently", "type one")
         self._add("user", text, "complete", questions[-1].parent_id, "")
 
-    def walk(self, by: int) -> bool:
-        """Shows the next (1) or last (−1) version of the deepest message that has several."""
-        for message in reversed(self.messages()):
-            siblings = [sibling.id for sibling in self.store.siblings(message.id)]
-            if len(siblings) > 1:
-                place = siblings.index(message.id) + by
-                if not 0 <= place < len(siblings):
-                    return False
-                assert self.chat_id is not None
-                self.store.set_leaf(self.chat_id, siblings[place])
-                return True
-        return False
+    def walk(self, message: Message, by: int) -> Message | None:
+        """Shows the next (1) or last (−1) version of a message and returns it; None where there is none."""
+        siblings = self.store.siblings(message.id)
+        place = [sibling.id for sibling in siblings].index(message.id) + by
+        if not 0 <= place < len(siblings):
+            return None
+        self.store.set_leaf(message.chat_id, siblings[place].id)
+        return siblings[place]
+
+    def set_system(self, text: str) -> None:
+        """Gives this chat a system prompt, from the next reply on."""
+        if self.chat_id is not None:
+            self.store.set_system(self.chat_id, text)
+        self.system = text
 
     def last_reply(self) -> Message:
         """The reply at the leaf. Raises UsageError where there is none."""

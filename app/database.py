@@ -8,7 +8,7 @@ from pathlib import Path
 from app.migrations import STEPS
 from models.errors import DartError
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 1.0  # the chat stands still for as long
 
 
 class StoreError(DartError):

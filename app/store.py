@@ -83,10 +83,11 @@ class Store:
         self._run("BEGIN IMMEDIATE")
         try:
             yield
+            self._run("COMMIT")
         except BaseException:
-            self._run("ROLLBACK")
+            if self._db.in_transaction:  # a full disk may have ended it already
+                self._run("ROLLBACK")
             raise
-        self._run("COMMIT")
 
     def new_chat(self, model: str, system: str = "") -> int:
         """An empty chat; lists show it once it has a message."""
@@ -237,6 +238,10 @@ class Store:
     def rename(self, chat_id: int, title: str) -> None:
         """Gives the chat another title."""
         self._run("UPDATE chats SET title = ? WHERE id = ?", printable(title), chat_id)
+
+    def set_system(self, chat_id: int, system: str) -> None:
+        """Gives the chat another system prompt."""
+        self._run("UPDATE chats SET system = ? WHERE id = ?", system, chat_id)
 
     def pin(self, chat_id: int, pinned: bool = True) -> None:
         """Keeps the chat at the top of the list, or no longer."""

@@ -1,38 +1,34 @@
 """A reply while it is being written: what has come, and what of it is on disk."""
 
-import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 
-from app.store import Message, Store
+from app.notes import stats_json
+from app.store import Message, Store, StoreError
 from app.widgets.message_view import MessageView
 from dart_core.events import Delta, Event, Failed, Finished, Prefill, Reasoning, Step
+from dart_core.options import GenerateOptions
 
-ENDINGS = {
-    "stop": "",
-    "eos": "",
-    "length": "stopped at the limit of new tokens",
-    "context": "stopped: the context is full",
-    "cancelled": "stopped",
-}
+RETRY_SECONDS = 5.0  # between attempts to store; a locked database holds up the screen for one second each
 
 
 @dataclass
 class Writing:
-    """Collects a reply's events. What is shown has been stored before."""
+    """Collects a reply's events. What is shown has been stored before, unless `unsaved` says why it could not be."""
 
     store: Store
     message: Message
     view: MessageView
-    content: str = ""
-    reasoning: str = ""
+    options: GenerateOptions
     dropped: int = 0
     finished: Finished | None = None
     failed: Failed | None = None
+    unsaved: StoreError | None = None
     steps: list[Step] = field(default_factory=list)
     written: int = 0
     passes: int = 0
     started: float = 0.0
+    tried: float = 0.0
 
     @property
     def speed(self) -> float | None:
@@ -61,24 +57,27 @@ class Writing:
             elif isinstance(event, Failed):
                 self.failed = event
         if reply or reasoning:
-            self.content += reply
-            self.reasoning += reasoning
-            self.store.update_message(self.message.id, self.content, "streaming", reasoning=self.reasoning)
+            before = self.message
+            self.message = replace(before, content=before.content + reply, reasoning=before.reasoning + reasoning)
+            self.save()
             await self.view.write(reply, reasoning)
-        if self.finished or self.failed:
-            await self._end()
+        if end := self.failed or self.finished:
+            state = "failed" if self.failed else "complete"
+            if self.finished and self.finished.reason == "cancelled":
+                state = "stopped"
+            self.message = replace(self.message, state=state, stats_json=stats_json(end, self.options, self.dropped))
+            self.save(now=True)
+            await self.view.finish(self.message)
 
-    async def _end(self) -> None:
-        if self.failed:
-            state, note = "failed", f"{self.failed.error}"
-            if self.failed.hint:
-                note += f"\nTry: {self.failed.hint}"
-        else:
-            assert self.finished is not None
-            state = "stopped" if self.finished.reason == "cancelled" else "complete"
-            note = ENDINGS[self.finished.reason]
-        if self.dropped:
-            note = f"{note}\n" * bool(note) + f"the {self.dropped} oldest messages did not fit the context"
-        stats = json.dumps(asdict(self.finished)) if self.finished else ""
-        self.store.update_message(self.message.id, self.content, state, stats, self.reasoning)
-        await self.view.finish(self.content, note, failed=self.failed is not None)
+    def save(self, now: bool = False) -> bool:
+        """Stores the reply as it stands; after a failure again only after a while, or `now`."""
+        if self.unsaved and not now and time.monotonic() - self.tried < RETRY_SECONDS:
+            return False
+        self.tried = time.monotonic()
+        message = self.message
+        try:
+            self.store.update_message(message.id, message.content, message.state, message.stats_json, message.reasoning)
+            self.unsaved = None
+        except StoreError as error:
+            self.unsaved = error
+        return self.unsaved is None

@@ -1,6 +1,8 @@
 """The chat: one types, the engine writes, and everything is on disk before it is on screen."""
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,11 +13,12 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from app.commands import parse
+from app.commands import is_command, parse
 from app.conversation import Conversation
+from app.notes import note
 from app.screens.chat_commands import run_command
 from app.settings import Settings
-from app.store import Store
+from app.store import Message, Store, StoreError
 from app.widgets.loading_bar import LoadingBar
 from app.widgets.message_view import MessageView
 from app.widgets.prompt_input import PromptInput
@@ -44,9 +47,10 @@ class ChatScreen(Screen[None]):
         # Before the input's own F7, which selects all.
         Binding("f7", "version(-1)", "Version before", show=False, priority=True),
         Binding("f8", "version(1)", "Version after", show=False, priority=True),
+        Binding("f9", "branch", "Earlier versions", show=False),
         Binding("ctrl+n", "command('/new')", "New"),
         Binding("ctrl+o", "command('/chats')", "Chats"),
-        Binding("ctrl+y", "command('/copy')", "Copy"),
+        Binding("ctrl+y", "command('/copy')", "Copy", priority=True),  # before the input's redo
         Binding("ctrl+c", "interrupt", "Leave", show=False, priority=True),
     ]
 
@@ -58,7 +62,9 @@ class ChatScreen(Screen[None]):
         self.model: ModelInfo | None = None
         self.writing: Writing | None = None
         self._waiting: deque[str] = deque()
-        self._last: Finished | None = None
+        self.last: Finished | None = None
+        self._unsaved: list[Writing] = []
+        self._branch = 0  # which of the messages with versions F7 and F8 walk; 0 is the deepest
         self._leaving = False
         self.load_failed = False
 
@@ -75,7 +81,8 @@ class ChatScreen(Screen[None]):
     async def on_mount(self) -> None:
         """Shows the chat there is, and begins to listen to the engine."""
         self.query_one(TreePanel).set_class(self.settings.show_tree, "-shown")
-        await self.show_conversation()
+        with self.complaints():
+            await self.show_conversation()
         self.query_one(PromptInput).focus()
         self.set_interval(1 / FLUSHES_PER_SECOND, self._flush)
 
@@ -88,17 +95,29 @@ class ChatScreen(Screen[None]):
         """The model's name for people."""
         return self.model.name if self.model else self.settings.model
 
-    async def show_conversation(self) -> None:
-        """Draws the path from the root to the leaf."""
+    @contextmanager
+    def complaints(self) -> Iterator[None]:
+        """Shows what goes wrong inside; the chat goes on."""
+        try:
+            yield
+        except DartError as error:
+            self.complain(error.cause, error.hint)
+
+    async def show_conversation(self, branch: int = 0) -> None:
+        """Draws the path from the root to the leaf. F7 and F8 walk the `branch`-th message with versions from below."""
         messages = self.conversation.messages()
-        await self.query_one(Transcript).show(messages, self.conversation.versions(messages), self.model_name)
+        versions = {}
+        self._branch = branch
+        for level, (message, place, count) in enumerate(self.conversation.branches(messages)):
+            versions[message.id] = f"{place} of {count}, {'F7 F8' if level == branch else 'F9'}"
+        await self.query_one(Transcript).show(messages, versions, self.model_name)
         self.query_one(PromptInput).remember([message.content for message in messages if message.role == "user"])
         self.show_status()
 
     @on(PromptInput.Submitted)
     async def _submitted(self, event: PromptInput.Submitted) -> None:
-        if event.text.startswith("/"):
-            await self.command(event.text)
+        if is_command(event.text):
+            await self.command(event.text, typed=True)
         elif self.writing is not None:
             self._waiting.append(event.text)
             self.show_status()
@@ -106,13 +125,24 @@ class ChatScreen(Screen[None]):
             await self.ask(event.text)
 
     async def ask(self, text: str) -> None:
-        """Adds a person's message and has it answered."""
-        message = self.conversation.add_user(text, self.model_name, self.settings.system)
+        """Adds a person's message and has it answered; one that cannot be stored goes back into the input."""
+        try:
+            self._save_rest()
+            message = self.conversation.add_user(text, self.model_name, self.settings.system)
+        except StoreError as error:
+            self._waiting.appendleft(text)
+            self._give_back()
+            return self.complain(error.cause, error.hint)
         await self.query_one(Transcript).add(message, "You")
-        await self.answer()
+        with self.complaints():
+            await self.answer()
 
     async def answer(self, again: bool = False, go_on: bool = False) -> None:
-        """Has the engine reply to the leaf; `again` beside the last reply, `go_on` from where that one ends."""
+        """Has the engine reply to the leaf; `again` beside the last reply, `go_on` from where that one ends.
+
+        Raises StoreError, with nothing begun.
+        """
+        self._save_rest()
         prompt = self.conversation.prompt(without_last_reply=again)
         last = self.conversation.last_reply() if again or go_on else None
         begun = last.content if last and go_on else ""
@@ -122,12 +152,44 @@ class ChatScreen(Screen[None]):
             view = self.query(MessageView).last()
         else:
             view = await self.query_one(Transcript).add(message, self.model_name)
-        self.writing = Writing(self.conversation.store, message, view, begun)
         tree = self.query_one(TreePanel)
         tree.clear()
-        self.client.send(prompt, replace(self.settings.generate_options(), show_tree=tree.has_class("-shown")))
+        options = replace(self.settings.generate_options(), show_tree=tree.has_class("-shown"))
+        self.writing = Writing(self.conversation.store, message, view, options)
+        self.client.send(prompt, options)
+
+    def not_kept(self) -> list[tuple[Message, StoreError]]:
+        """Replies that could not be stored, after one more attempt at each."""
+        rest = [*self._unsaved, *filter(None, [self.writing])]
+        return [
+            (writing.message, writing.unsaved) for writing in rest if not writing.save(now=True) and writing.unsaved
+        ]
+
+    def _save_rest(self) -> None:
+        """Stores what could not be stored before. Raises StoreError."""
+        for writing in list(self._unsaved):
+            if not writing.save(now=True) and writing.unsaved:
+                raise writing.unsaved
+            self._kept(writing)
+
+    def _kept(self, writing: Writing) -> None:
+        self._unsaved.remove(writing)
+        self.notify("The reply is stored now.")
+        if writing.view.is_attached:
+            writing.view.say(note(writing.message))
+
+    def _give_back(self) -> None:
+        """Puts the messages that wait back into the input, first come first."""
+        texts = list(self._waiting)
+        self._waiting.clear()
+        if texts:
+            self.query_one(PromptInput).give_back(texts)
+            self.show_status(self.writing)
 
     async def _flush(self) -> None:
+        for unsaved in list(self._unsaved):
+            if unsaved.save():
+                self._kept(unsaved)
         received = self.client.poll()
         if received:
             for event in received:
@@ -143,6 +205,8 @@ class ChatScreen(Screen[None]):
         elif isinstance(event, Ready):
             self.model = event.info
             self.query_one(LoadingBar).display = False
+            if not self.query_one(Transcript).say(event.info.notes) and event.info.notes:
+                self.notify("\n".join(event.info.notes), title=event.info.name, markup=False)
             self.show_status()
         elif isinstance(event, Failed):
             self.load_failed = self.model is None
@@ -152,18 +216,27 @@ class ChatScreen(Screen[None]):
                 self.complain(event.error, event.hint)
 
     async def _write(self, writing: Writing, received: list[Event]) -> None:
+        stored_before = writing.unsaved is None
         await writing.take(received)
         self.query_one(TreePanel).add(writing.steps)
+        if writing.unsaved and stored_before:
+            self.complain(f"the reply cannot be stored: {writing.unsaved.cause}", writing.unsaved.hint)
         if writing.finished or writing.failed:
-            self._last = writing.finished or self._last
+            self.last = writing.finished or self.last
             self.writing = None
-            if self._waiting and writing.failed is None:
+            if writing.unsaved:
+                self._unsaved.append(writing)
+                lines = [note(writing.message), f"not stored, which is tried again: {writing.unsaved.cause}"]
+                writing.view.say("\n".join(filter(None, lines)))
+            if writing.failed:
+                self._give_back()
+            elif self._waiting:
                 await self.ask(self._waiting.popleft())
         self.show_status(writing)
 
     def show_status(self, writing: Writing | None = None) -> None:
         """Draws the status line, with the figures of the reply that is being written, else of the last one."""
-        last, model = self._last, self.model
+        last, model = self.last, self.model
         if writing and writing.steps and self.writing:
             context, speed, tau = writing.steps[-1].context, writing.speed, writing.tau
         elif last:
@@ -191,13 +264,15 @@ class ChatScreen(Screen[None]):
         """Says what went wrong and what to do; it stays until the next key."""
         self.notify(f"{error}\nTry: {hint}" if hint else error, severity="error", timeout=15, markup=False)
 
-    async def command(self, text: str) -> None:
-        """Does a slash command."""
+    async def command(self, text: str, typed: bool = False) -> None:
+        """Does a slash command; one that was `typed` and fails is there again to be corrected."""
         try:
             found, argument = parse(text)
             await run_command(self, found.name, argument)
         except DartError as error:
             self.complain(error.cause, error.hint)
+            if typed:
+                self.query_one(PromptInput).give_back([text])
 
     async def action_command(self, text: str) -> None:
         """A key that stands for a command."""
@@ -215,19 +290,48 @@ class ChatScreen(Screen[None]):
         """Goes through the steps of the reply."""
         self.query_one(TreePanel).move(by)
 
+    def action_scroll_text(self, by: int) -> None:
+        """Scrolls the conversation by a page, up (−1) or down (1)."""
+        transcript = self.query_one(Transcript)
+        if by < 0:
+            transcript.scroll_page_up(animate=False)
+        else:
+            transcript.scroll_page_down(animate=False)
+
     async def action_version(self, by: int) -> None:
-        """Shows another version of the last reply or question that has several."""
-        if self.writing is None and self.conversation.walk(by):
-            await self.show_conversation()
+        """Shows another version of the message that F7 and F8 walk."""
+        with self.complaints():
+            found = self.conversation.branches(self.conversation.messages())
+            if self.writing or self._branch >= len(found):
+                return
+            shown = self.conversation.walk(found[self._branch][0], by)
+            if shown is not None:
+                below = self.conversation.branches(self.conversation.messages())
+                level = [message.id for message, _, _ in below].index(shown.id)
+                await self._show_branch(level, shown)
+
+    async def action_branch(self) -> None:
+        """Has F7 and F8 walk the versions of an earlier message, after the first one of the last again."""
+        with self.complaints():
+            found = self.conversation.branches(self.conversation.messages())
+            if found and not self.writing:
+                level = (self._branch + 1) % len(found)
+                await self._show_branch(level, found[level][0])
+
+    async def _show_branch(self, level: int, message: Message) -> None:
+        await self.show_conversation(level)
+        await self.query_one(Transcript).reveal(message.id)
 
     def action_stop(self) -> None:
-        """Stops the reply; what was written stays."""
-        self._waiting.clear()
+        """Stops the reply; what was written stays, and what waits can be edited."""
+        self._give_back()
         self.client.stop()
 
     def action_interrupt(self) -> None:
         """Ctrl+C: copies what is selected, else stops the reply, else leaves at the second press."""
-        if self.get_selected_text():
+        if self.query_one(PromptInput).selected_text:
+            self.query_one(PromptInput).action_copy()
+        elif self.get_selected_text():
             self.action_copy_text()
         elif self.writing is not None:
             self.action_stop()

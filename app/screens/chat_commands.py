@@ -39,6 +39,7 @@ async def new_chat(screen: "ChatScreen", argument: str) -> None:
 async def open_chat(screen: "ChatScreen", chat_id: int | None) -> None:
     """Shows another chat."""
     screen.conversation = Conversation(screen.conversation.store, chat_id)
+    screen.last = None
     screen.query_one(TreePanel).clear()
     await screen.show_conversation()
 
@@ -49,13 +50,18 @@ async def choose_chat(screen: "ChatScreen", words: str) -> None:
 
     async def chosen(chat_id: int | None) -> None:
         if chat_id is not None:
-            await open_chat(screen, chat_id)
+            with screen.complaints():
+                await open_chat(screen, chat_id)
 
     screen.app.push_screen(ChatsScreen(screen.conversation.store, words), chosen)
 
 
 async def regenerate(screen: "ChatScreen", argument: str) -> None:
     """Another reply to the same question, with the next seed where the text is sampled."""
+    messages = screen.conversation.messages()
+    if messages and messages[-1].role == "user":  # a reply that never began
+        return await screen.answer()
+    screen.conversation.last_reply()
     screen.settings = replace(screen.settings, seed=screen.settings.seed + 1)
     await screen.answer(again=True)
 
@@ -77,9 +83,11 @@ async def edit(screen: "ChatScreen", text: str) -> None:
 async def system(screen: "ChatScreen", text: str) -> None:
     """Sets or shows the system prompt."""
     if text:
-        screen.conversation.system = text
-        screen.settings = replace(screen.settings, system=text)
-    screen.notify(f"system prompt: {screen.conversation.system or screen.settings.system or 'none'}", markup=False)
+        screen.conversation.set_system("" if text == "none" else text)
+    chosen = screen.conversation.system
+    if chosen is None:  # a chat that has not begun takes the setting
+        chosen = screen.settings.system
+    screen.notify(f"system prompt: {chosen or 'none'}", markup=False)
 
 
 async def change_setting(screen: "ChatScreen", argument: str) -> None:
@@ -128,7 +136,11 @@ async def copy(screen: "ChatScreen", number: str) -> None:
         if not number.isdecimal() or not 1 <= int(number) <= len(blocks):
             raise UsageError(f"the last reply has {len(blocks)} code blocks", "/copy 1")
         text = blocks[int(number) - 1]
-    screen.notify(copy_text(text, sys.__stderr__ or sys.stderr, exports_dir() / "copied.txt"), markup=False)
+    try:
+        said = copy_text(text, sys.__stderr__ or sys.stderr, exports_dir() / "copied.txt")
+    except OSError as error:
+        raise UsageError(f"cannot copy: {error}", "/save FILE") from error
+    screen.notify(said, markup=False)
 
 
 async def save(screen: "ChatScreen", name: str) -> None:
@@ -141,6 +153,8 @@ async def save(screen: "ChatScreen", name: str) -> None:
         raise UsageError("there is nothing to save yet", "ask something first")
     path = Path(name).expanduser() if name else exports_dir() / f"chat-{chat_id}.md"
     try:
+        if not name:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_text(export_markdown(screen.conversation.store, chat_id), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "/save FILE") from error

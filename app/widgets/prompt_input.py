@@ -11,7 +11,12 @@ from textual.widgets import TextArea
 class PromptInput(TextArea):
     """A text area that sends on Enter and remembers what was sent."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+j", "newline", "New line", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+j", "newline", "New line", show=False),
+        # A text area's own, which only move the cursor in these few lines.
+        Binding("pageup", "screen.scroll_text(-1)", "Scroll up", show=False),
+        Binding("pagedown", "screen.scroll_text(1)", "Scroll down", show=False),
+    ]
 
     class Submitted(Message):
         """A person has sent `text`."""
@@ -32,6 +37,12 @@ class PromptInput(TextArea):
         self._history = list(texts)
         self._place = len(self._history)
 
+    def give_back(self, texts: list[str]) -> None:
+        """Puts texts that were not sent before what is being written."""
+        self.text = "\n\n".join(text for text in [*texts, self.text] if text.strip())
+        self._place = len(self._history)
+        self.move_cursor(self.document.end)
+
     async def _on_key(self, event: events.Key) -> None:
         if event.key == "enter":
             event.prevent_default().stop()
@@ -42,7 +53,8 @@ class PromptInput(TextArea):
                 self.text = ""
                 self.post_message(self.Submitted(text))
             return
-        first, last = self.cursor_location[0] == 0, self.cursor_location[0] == self.document.line_count - 1
+        first = self.navigator.is_first_wrapped_line(self.cursor_location)
+        last = self.navigator.is_last_wrapped_line(self.cursor_location)
         if (event.key == "up" and first) or (event.key == "down" and last):
             event.prevent_default().stop()
             self._recall(-1 if event.key == "up" else 1)

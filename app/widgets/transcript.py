@@ -8,6 +8,7 @@ from app.store import Message
 from app.widgets.message_view import MessageView
 
 WINDOW = 20  # 150 messages as Markdown take 9 s to mount (FACTS), twenty are at once there
+MOUNTED = 40  # more than these go behind the button as new ones come
 
 WELCOME = """Ask something below. The model runs on this machine; nothing leaves it.
 
@@ -18,6 +19,11 @@ F1  keys and commands      F2  watch the draft tree      Ctrl+O  earlier chats
 class Transcript(VerticalScroll):
     """The messages from the root to the leaf that is shown."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._older: list[MessageView] = []  # not mounted
+        self.notes: tuple[str, ...] = ()  # what the model has to say, below the welcome
+
     def on_mount(self) -> None:
         """Keeps the newest text in sight."""
         self.anchor()
@@ -25,34 +31,66 @@ class Transcript(VerticalScroll):
     async def show(self, messages: list[Message], versions: dict[int, str], model: str) -> None:
         """Replaces what is shown by the last messages of a path; older ones come by a button."""
         await self.remove_children()
-        if not messages:
-            await self.mount(Static(Content(WELCOME), id="welcome"))
-            return
         self._older = [self._view(message, versions, model) for message in messages[:-WINDOW]]
         views = [self._view(message, versions, model) for message in messages[-WINDOW:]]
-        if self._older:
-            await self.mount(Button(f"Show {len(self._older)} earlier messages", id="older", compact=True))
+        if not messages:
+            await self.mount(Static(self._welcome(), id="welcome"))
+        await self._label_older()
         await self.mount_all(views)
         self.anchor()
 
     async def add(self, message: Message, who: str, version: str = "") -> MessageView:
-        """Appends a message."""
-        for welcome in self.query("#welcome"):
-            await welcome.remove()
+        """Appends a message; the oldest ones leave the screen where there are many."""
+        await self.query("#welcome").remove()
         view = MessageView(message, who, version)
         await self.mount(view)
+        mounted = list(self.query(MessageView))
+        for old in mounted[:-MOUNTED]:
+            self._older.append(MessageView(old.message, old.who, old.version))
+            await old.remove()
+        await self._label_older()
         self.anchor()
         return view
 
+    def say(self, notes: tuple[str, ...]) -> bool:
+        """Shows what the model has to say below the welcome; False where a chat has taken its place."""
+        self.notes = notes
+        for welcome in self.query("#welcome").results(Static):
+            welcome.update(self._welcome())
+            return True
+        return False
+
+    async def reveal(self, message_id: int) -> None:
+        """Scrolls to a message, mounting those after it where need be."""
+        while self._older and not any(view.message.id == message_id for view in self.query(MessageView)):
+            await self._mount_older()
+        for view in self.query(MessageView):
+            if view.message.id == message_id:
+                self.release_anchor()
+                view.scroll_visible(top=True, animate=False)
+
     async def on_button_pressed(self, event: Button.Pressed) -> None:
         """Shows the messages before the first one shown, twenty at a time."""
-        batch, self._older = self._older[-WINDOW:], self._older[:-WINDOW]
         self.release_anchor()
-        await self.mount_all(batch, after=event.button)
-        if self._older:
-            event.button.label = f"Show {len(self._older)} earlier messages"
-        else:
-            await event.button.remove()
+        await self._mount_older()
+
+    async def _mount_older(self) -> None:
+        batch, self._older = self._older[-WINDOW:], self._older[:-WINDOW]
+        await self.mount_all(batch, after=self.query_one("#older"))
+        await self._label_older()
+
+    async def _label_older(self) -> None:
+        label = f"Show {len(self._older)} earlier messages"
+        buttons = self.query("#older").results(Button)
+        if button := next(buttons, None):
+            button.label = label
+            if not self._older:
+                await button.remove()
+        elif self._older:
+            await self.mount(Button(label, id="older", compact=True), before=0 if self.children else None)
+
+    def _welcome(self) -> Content:
+        return Content("\n".join([WELCOME, *self.notes]))
 
     def _view(self, message: Message, versions: dict[int, str], model: str) -> MessageView:
         who = "You" if message.role == "user" else message.model or model

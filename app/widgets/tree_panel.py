@@ -19,6 +19,7 @@ class TreePanel(Vertical):
         super().__init__()
         self._steps: list[Step] = []
         self._place: int | None = None  # None follows the newest
+        self._blind = False  # the reply is being written without its trees
 
     def compose(self) -> ComposeResult:
         """Heading, accepted lengths, tree."""
@@ -33,12 +34,13 @@ class TreePanel(Vertical):
 
     def clear(self) -> None:
         """A new reply begins."""
-        self._steps, self._place = [], None
+        self._steps, self._place, self._blind = [], None, False
         self.redraw()
 
     def add(self, steps: list[Step]) -> None:
         """Steps that were just made."""
         self._steps += [step for step in steps if step.tree is not None]
+        self._blind = not self._steps and (self._blind or bool(steps))
         if self._place is None:
             self.redraw()
 
@@ -58,7 +60,8 @@ class TreePanel(Vertical):
         self.query_one(Sparkline).data = [len(step.token_ids) for step in self._steps[-60:]]
         if not self._steps:
             head.update(Content("Draft tree"))
-            lines.update(Content(f"{LEGEND}\n\nThe tree of each step shows here\nwhile the next reply is written."))
+            when = "from the next reply on" if self._blind else "while the next reply is written"
+            lines.update(Content(f"{LEGEND}\n\nThe tree of each step shows here\n{when}."))
             return
         place = len(self._steps) - 1 if self._place is None else self._place
         step = self._steps[place]

@@ -2,10 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from textual.app import App, ComposeResult
@@ -16,46 +14,13 @@ from app.app import DartChat
 from app.settings import Settings
 from app.store import Store
 from app.widgets.code_fence import CodeFence
-from app.widgets.message_view import MessageView
 from app.widgets.prompt_input import PromptInput
 from app.widgets.reply_markdown import ReplyMarkdown
 from app.widgets.status_line import StatusLine
 from app.widgets.tree_panel import TreePanel
 from dart_core.client import EngineClient
 from models.errors import UsageError
-from tests.tui.playing import chat_screen, settled
-
-FAKE = Settings(model="fake:?rate=0")
-
-
-@asynccontextmanager
-async def chat(home: Path, settings: Settings = FAKE, chat_id: int | None = None,
-               size: tuple[int, int] = (100, 30)) -> AsyncIterator[tuple[Any, Store]]:  # fmt: skip
-    """A running chat with its store."""
-    store, client = Store.open(home / "chats.db"), EngineClient(home / "log")
-    client.start(settings.engine_options())
-    try:
-        async with DartChat(settings, store, client, chat_id).run_test(size=size) as pilot:
-            yield pilot, store
-    finally:
-        client.close()
-        store.close()
-
-
-async def say(pilot: Any, text: str) -> None:
-    chat_screen(pilot).query_one(PromptInput).text = text
-    await pilot.press("enter")
-    await pilot.pause()
-
-
-def stored(pilot: Any) -> list[tuple[str, str, str]]:
-    return [(m.role, m.content, m.state) for m in chat_screen(pilot).conversation.messages()]
-
-
-def shown(pilot: Any) -> list[str]:
-    views = chat_screen(pilot).query(MessageView)
-    return [view.query_one(ReplyMarkdown).source if view.query(ReplyMarkdown) else
-            str(view.query_one(".said", Static).content) for view in views]  # fmt: skip
+from tests.tui.playing import SLOW, chat, chat_screen, say, settled, shown, stored, until
 
 
 async def test_a_reply_is_shown_and_kept(tmp_path: Path) -> None:
@@ -113,11 +78,16 @@ async def test_what_is_on_screen_is_on_disk(tmp_path: Path) -> None:
 
 
 async def test_a_message_typed_meanwhile_waits_its_turn(tmp_path: Path) -> None:
-    async with chat(tmp_path, Settings(model="fake:?rate=400")) as (pilot, _):
+    async with chat(tmp_path, SLOW) as (pilot, _):
         await settled(pilot)
         await say(pilot, "first")
         await say(pilot, "second")
-        assert "1 waiting" in str(chat_screen(pilot).query_one(StatusLine).content)
+        screen = chat_screen(pilot)
+        assert "1 waiting" in str(screen.query_one(StatusLine).content)
+        assert [text for role, text, _ in stored(pilot) if role == "user"] == ["first"]
+        screen.client.stop()
+        await until(lambda: len(stored(pilot)) == 4 and screen.client.busy)
+        screen.client.stop()
         await settled(pilot)
         assert [text for role, text, _ in stored(pilot) if role == "user"] == ["first", "second"]
 
@@ -132,10 +102,10 @@ async def test_regenerating_and_editing_make_siblings(tmp_path: Path) -> None:
         await settled(pilot)
         second = stored(pilot)
         assert second[0] == first[0]
-        assert "(2 of 2)" in str(chat_screen(pilot).query(".who").last(Static).content)
+        assert "2 of 2" in str(chat_screen(pilot).query(".who").last(Static).content)
         await pilot.press("f7")
         await pilot.pause()
-        assert "(1 of 2)" in str(chat_screen(pilot).query(".who").last(Static).content)
+        assert "1 of 2" in str(chat_screen(pilot).query(".who").last(Static).content)
         assert stored(pilot) == first
         await say(pilot, "/edit goodbye")
         await settled(pilot)
@@ -163,15 +133,18 @@ async def test_the_tree_shows_what_was_accepted(tmp_path: Path) -> None:
         await say(pilot, "hello")
         await settled(pilot)
         panel = chat_screen(pilot).query_one(TreePanel)
-        lines = str(panel.query_one("#tree-lines", Static).content)
-        assert "✓" in lines
-        assert "→" in lines
-        head = str(panel.query_one("#tree-head", Static).content)
-        assert head.startswith("Step ")
+        step = next(step for step in panel._steps if len(step.accepted) > 1)
+        panel.move(panel._steps.index(step) + 2 - len(panel._steps))
         await pilot.press("f3")
+        lines = str(panel.query_one("#tree-lines", Static).content).split("\n\n")[0].splitlines()
+        assert lines[0].startswith('✓ "'), "the root is accepted"
+        assert any(re.match(r'[ │├└─]+✓ ".*" 0\.\d\d (head|ngram)$', line) for line in lines)
+        assert any(re.match(r'[ │├└─]+· ".*" 0\.\d\d (head|ngram)$', line) for line in lines)
+        assert sum(bool(re.match(r'[ │├└─]+→ ".*"$', line)) for line in lines) == 1
         assert "held" in str(panel.query_one("#tree-head", Static).content)
+        panel.move(len(panel._steps) - panel._steps.index(step) - 2)
         await pilot.press("f4", "f4")
-        assert str(panel.query_one("#tree-head", Static).content) == head
+        assert str(panel.query_one("#tree-head", Static).content).startswith(f"Step {len(panel._steps)} of")
         await pilot.press("f2")
         assert not panel.display
 
