@@ -7,32 +7,48 @@ from typing import Any
 from app.settings import TYPES, Settings, checked, from_text
 from models.errors import UsageError
 
+CHOSEN_AT_OPENING = ("model", "context", "threads", "head", "ngram")  # settings that a model is opened with
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """`usage` is typed, `help` says what it does. `app.screens.chat_commands` does it."""
 
-    name: str
     usage: str
     help: str
 
+    @property
+    def name(self) -> str:
+        """The word after the slash."""
+        return self.usage.split()[0][1:]
+
+    @property
+    def wants_argument(self) -> bool:
+        """Something must follow the name."""
+        return " " in self.usage and "[" not in self.usage
+
 
 COMMANDS = (
-    Command("help", "/help", "keys and commands"),
-    Command("new", "/new", "a new chat"),
-    Command("chats", "/chats [words]", "earlier chats, or those that hold the words"),
-    Command("regen", "/regen", "write the last reply again, beside the one there is"),
-    Command("edit", "/edit TEXT", "ask the last question differently, on a branch of its own"),
-    Command("continue", "/continue", "go on with the last reply"),
-    Command("system", "/system TEXT", "the system prompt of this chat; none takes it away"),
-    Command("set", "/set NAME VALUE", "a setting, such as temperature 0.7; alone: all of them"),
-    Command("tree", "/tree", "show or hide the draft tree"),
-    Command("draft", "/draft on|off", "drafting; the text is the same, only slower without"),
-    Command("model", "/model NAME", "another model: directory, .gguf file, cached hub id, default"),
-    Command("copy", "/copy [N]", "copy the last reply, or its code block N"),
-    Command("save", "/save [FILE]", "write this chat to a Markdown file"),
-    Command("theme", "/theme NAME", "dark, light, ansi, contrast, or one of Textual's"),
-    Command("quit", "/quit", "leave; everything is kept"),
+    Command("/help", "keys and commands"),
+    Command("/new", "a new chat"),
+    Command("/chats [WORDS]", "earlier chats, or those that hold the words"),
+    Command("/search WORDS", "search in all chats"),
+    Command("/regen", "write the last reply again, beside the one there is"),
+    Command("/edit [TEXT]", "ask the last question differently, on a branch of its own"),
+    Command("/continue", "go on with the last reply"),
+    Command("/branch", "a new chat that begins with all that was said here"),
+    Command("/rename TITLE", "another title for this chat"),
+    Command("/pin", "keep this chat at the top of the list, or no longer"),
+    Command("/system [TEXT]", "the system prompt of this chat; none takes it away"),
+    Command("/set [NAME VALUE]", "a setting, such as temperature 0.7; alone: all of them"),
+    Command("/tree", "show or hide the draft tree"),
+    Command("/draft on|off", "drafting; the text is the same, only slower without"),
+    Command("/model [NAME]", "another model: default, directory, .gguf file, cached hub id"),
+    Command("/copy [N]", "copy the last reply, or its code block N"),
+    Command("/save [FILE]", "write this chat to a file: Markdown, or .json with all branches"),
+    Command("/import FILE", "add a chat that was saved"),
+    Command("/theme NAME", "dark, light, ansi, contrast, or one of Textual's"),
+    Command("/quit", "leave; everything is kept"),
 )
 
 
@@ -57,7 +73,7 @@ def with_setting(settings: Settings, argument: str) -> Settings:
     """The settings with "NAME VALUE" applied; "NAME none" gives it back to the model. Raises UsageError."""
     name, _, value = argument.partition(" ")
     name = name.replace("-", "_")
-    if name in ("model", "context", "threads", "head", "ngram"):
+    if name in CHOSEN_AT_OPENING:
         raise UsageError(f"{name} is chosen when a model is opened", "use /model NAME, or start again with the flag")
     if name not in TYPES:
         raise UsageError(f"there is no setting {name!r}", f"known: {', '.join(TYPES)}")

@@ -1,6 +1,6 @@
 """One chat's path through its tree of messages, kept in the store."""
 
-from app.store import Message, Store
+from app.store import Chat, Message, Store
 from models.errors import UsageError
 
 
@@ -27,13 +27,14 @@ class Conversation:
         return system + [{"role": message.role, "content": message.content} for message in said]
 
     def branches(self, messages: list[Message]) -> list[tuple[Message, int, int]]:
-        """The messages that have several versions, deepest first: message, which version (from 1), of how many."""
-        found = []
-        for message in reversed(messages):
-            siblings = [sibling.id for sibling in self.store.siblings(message.id)]
-            if len(siblings) > 1:
-                found.append((message, siblings.index(message.id) + 1, len(siblings)))
-        return found
+        """The messages of a path that have siblings, the deepest first: which of how many each is, from 1."""
+        if not messages:
+            return []
+        places: dict[int | None, list[int]] = {}
+        for message in self.store.messages(messages[0].chat_id):
+            places.setdefault(message.parent_id, []).append(message.id)
+        versions = [(message, places[message.parent_id]) for message in reversed(messages)]
+        return [(message, ids.index(message.id) + 1, len(ids)) for message, ids in versions if len(ids) > 1]
 
     def add_user(self, text: str, model: str, system: str) -> Message:
         """Stores a person's message below the leaf."""
@@ -68,6 +69,27 @@ class Conversation:
         if self.chat_id is not None:
             self.store.set_system(self.chat_id, text)
         self.system = text
+
+    def fork(self) -> int:
+        """A new chat that begins with what is shown of this one; returns its number. Raises UsageError."""
+        path = self.messages()
+        if not path:
+            raise UsageError("there is nothing to branch from yet", "ask something first")
+        with self.store.transaction():
+            chat_id, parent = self.store.new_chat(path[-1].model, self.system or ""), None
+            for old in path:
+                parent = self.store.add_message(
+                    chat_id, parent, old.role, old.content, old.state, old.model, old.stats_json
+                )
+                self.store.update_message(parent, old.content, old.state, old.stats_json, old.reasoning)
+        return chat_id
+
+    def stored(self) -> Chat:
+        """The chat as it stands in lists. Raises UsageError for one that has not begun."""
+        chat = self.store.chat(self.chat_id) if self.chat_id is not None else None
+        if chat is None:
+            raise UsageError("this chat has not begun yet", "ask something first")
+        return chat
 
     def last_reply(self) -> Message:
         """The reply at the leaf. Raises UsageError where there is none."""

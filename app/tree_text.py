@@ -2,13 +2,13 @@
 
 from dart_core.events import Step, TreeView
 
-ACCEPTED, REJECTED, OWN = "✓", "·", "→"
+ACCEPTED, REJECTED, OWN = "✓", "✗", "→"
 
 
 def tree_lines(step: Step) -> list[str]:
     """The step's tree, one node a line below a heading.
 
-    `✓` marks accepted nodes, `·` the others, `→` the token that the target wrote itself. Without a tree in
+    `✓` marks accepted nodes, `✗` the others, `→` the token that the target wrote itself. Without a tree in
     the step, or with drafting off, the heading and the target's own token are all there is.
     """
     written = len(step.token_ids)

@@ -14,11 +14,13 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from app.commands import is_command, parse
+from app.completion import completions
 from app.conversation import Conversation
 from app.notes import note
 from app.screens.chat_commands import run_command
 from app.settings import Settings
 from app.store import Message, Store, StoreError
+from app.widgets.completion_menu import CompletionMenu
 from app.widgets.loading_bar import LoadingBar
 from app.widgets.message_view import MessageView
 from app.widgets.prompt_input import PromptInput
@@ -74,7 +76,9 @@ class ChatScreen(Screen[None]):
             yield Transcript()
             yield TreePanel()
         yield LoadingBar()
-        yield PromptInput()
+        menu = CompletionMenu()
+        yield menu
+        yield PromptInput(menu, lambda typed: completions(typed, self.settings))
         yield StatusLine()
         yield Footer(compact=True, show_command_palette=False)
 

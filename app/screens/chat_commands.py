@@ -144,21 +144,53 @@ async def copy(screen: "ChatScreen", number: str) -> None:
 
 
 async def save(screen: "ChatScreen", name: str) -> None:
-    """Writes the chat as Markdown."""
-    from app.export import export_markdown
+    """Writes the chat as Markdown, or as JSON where the file's name says so."""
+    from app.export import export_json, export_markdown
     from app.paths import exports_dir
 
-    chat_id = screen.conversation.chat_id
-    if chat_id is None:
-        raise UsageError("there is nothing to save yet", "ask something first")
-    path = Path(name).expanduser() if name else exports_dir() / f"chat-{chat_id}.md"
+    chat = screen.conversation.stored()
+    path = Path(name).expanduser() if name else exports_dir() / f"chat-{chat.id}.md"
+    form = export_json if path.suffix == ".json" else export_markdown
     try:
         if not name:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(export_markdown(screen.conversation.store, chat_id), encoding="utf-8")
+        path.write_text(form(screen.conversation.store, chat.id), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "/save FILE") from error
     screen.notify(f"written to {path}", markup=False)
+
+
+async def import_file(screen: "ChatScreen", name: str) -> None:
+    """Adds a chat from a file and opens it."""
+    from app.export import import_chat
+
+    path = Path(name).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", "/import FILE") from error
+    await open_chat(screen, import_chat(screen.conversation.store, text))
+
+
+async def branch(screen: "ChatScreen", argument: str) -> None:
+    """Goes on in a new chat with all that was said; this one stays as it is."""
+    await open_chat(screen, screen.conversation.fork())
+    screen.notify("This is a new chat with all that was said. The one before is kept (Ctrl+O).")
+
+
+async def rename(screen: "ChatScreen", title: str) -> None:
+    """Gives the chat another title."""
+    if not title:
+        raise UsageError("which title?", "/rename TITLE")
+    screen.conversation.store.rename(screen.conversation.stored().id, title)
+    screen.notify(f"this chat is now called {title}", markup=False)
+
+
+async def pin(screen: "ChatScreen", argument: str) -> None:
+    """Keeps the chat at the top of the list, or no longer."""
+    chat = screen.conversation.stored()
+    screen.conversation.store.pin(chat.id, not chat.pinned)
+    screen.notify("no longer at the top of the list" if chat.pinned else "kept at the top of the list")
 
 
 async def theme(screen: "ChatScreen", name: str) -> None:
@@ -178,6 +210,11 @@ RUN: dict[str, Run] = {
     "help": show_help,
     "new": new_chat,
     "chats": choose_chat,
+    "search": choose_chat,
+    "branch": branch,
+    "rename": rename,
+    "pin": pin,
+    "import": import_file,
     "regen": regenerate,
     "continue": go_on,
     "edit": edit,
@@ -191,4 +228,4 @@ RUN: dict[str, Run] = {
     "theme": theme,
     "quit": leave,
 }
-WHILE_IDLE = ("new", "chats", "regen", "continue", "edit", "model")
+WHILE_IDLE = ("new", "chats", "search", "import", "branch", "regen", "continue", "edit", "model")

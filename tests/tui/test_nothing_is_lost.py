@@ -106,7 +106,7 @@ async def test_a_failed_reply_gives_back_what_waits_and_is_told_again_later(tmp_
         assert "Try: this failure is part of the script" in note
 
 
-@pytest.mark.parametrize("text", ["/nonsense at all", "/set nonsense 1", "/s", "/home: what is it?"])
+@pytest.mark.parametrize("text", ["/nonsense at all", "/set nonsense 1", "/home: what is it?"])
 async def test_a_command_that_fails_can_be_corrected(tmp_path, text):
     async with chat(tmp_path) as (pilot, _):
         await settled(pilot)

@@ -20,9 +20,9 @@ def test_accepted_nodes_come_first_and_the_targets_own_token_stands_where_it_was
         '✓ "The"',
         '├─ ✓ " cat" 0.80 head',
         '│  ├─ → " ran"',
-        '│  ├─ · "⏎" 0.50 ngram',
-        '│  └─ · " sat" 0.25 head',
-        '└─ · " dog" 0.90 ngram',
+        '│  ├─ ✗ "⏎" 0.50 ngram',
+        '│  └─ ✗ " sat" 0.25 head',
+        '└─ ✗ " dog" 0.90 ngram',
     ]
 
 
