@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from app.commands import is_command, parse
+from app.comparison import comparison
 from app.completion import completions
 from app.conversation import Conversation
 from app.notes import note
@@ -30,6 +31,7 @@ from app.widgets.tree_panel import TreePanel
 from app.writing import Writing
 from dart_core.client import EngineClient
 from dart_core.events import Event, Failed, Finished, Loading, ModelInfo, Ready
+from dart_core.options import GenerateOptions
 from models.errors import DartError
 
 FLUSHES_PER_SECOND = 15
@@ -52,7 +54,7 @@ class ChatScreen(Screen[None]):
         Binding("f9", "branch", "Earlier versions", show=False),
         Binding("ctrl+n", "command('/new')", "New"),
         Binding("ctrl+o", "command('/chats')", "Chats"),
-        Binding("ctrl+y", "command('/copy')", "Copy", priority=True),  # before the input's redo
+        Binding("ctrl+y", "command('/copy')", "Copy", show=False, priority=True),  # before the input's redo
         Binding("ctrl+c", "interrupt", "Leave", show=False, priority=True),
     ]
 
@@ -65,6 +67,7 @@ class ChatScreen(Screen[None]):
         self.writing: Writing | None = None
         self._waiting: deque[str] = deque()
         self.last: Finished | None = None
+        self.comparing: Message | None = None  # the reply that the next one is to equal
         self._unsaved: list[Writing] = []
         self._branch = 0  # which of the messages with versions F7 and F8 walk; 0 is the deepest
         self._leaving = False
@@ -141,8 +144,10 @@ class ChatScreen(Screen[None]):
         with self.complaints():
             await self.answer()
 
-    async def answer(self, again: bool = False, go_on: bool = False) -> None:
+    async def answer(self, again: bool = False, go_on: bool = False, options: GenerateOptions | None = None) -> None:
         """Has the engine reply to the leaf; `again` beside the last reply, `go_on` from where that one ends.
+
+        `options` None takes the settings.
 
         Raises StoreError, with nothing begun.
         """
@@ -158,7 +163,7 @@ class ChatScreen(Screen[None]):
             view = await self.query_one(Transcript).add(message, self.model_name)
         tree = self.query_one(TreePanel)
         tree.clear()
-        options = replace(self.settings.generate_options(), show_tree=tree.has_class("-shown"))
+        options = replace(options or self.settings.generate_options(), show_tree=tree.has_class("-shown"))
         self.writing = Writing(self.conversation.store, message, view, options)
         self.client.send(prompt, options)
 
@@ -232,6 +237,9 @@ class ChatScreen(Screen[None]):
                 self._unsaved.append(writing)
                 lines = [note(writing.message), f"not stored, which is tried again: {writing.unsaved.cause}"]
                 writing.view.say("\n".join(filter(None, lines)))
+            if self.comparing and writing.finished:
+                writing.view.say(comparison(self.comparing, writing.message))
+            self.comparing = None
             if writing.failed:
                 self._give_back()
             elif self._waiting:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.commands import code_blocks, describe, with_setting
+from app.comparison import other_way
 from app.conversation import Conversation
 from app.widgets.tree_panel import TreePanel
 from models.errors import UsageError
@@ -125,6 +126,13 @@ async def model(screen: "ChatScreen", name: str) -> None:
     screen.show_status()
 
 
+async def compare(screen: "ChatScreen", argument: str) -> None:
+    """Writes the last reply again with drafting switched, as a version of its own, and says how the two compare."""
+    last = screen.conversation.last_reply()
+    await screen.answer(again=True, options=other_way(last))
+    screen.comparing = last
+
+
 async def copy(screen: "ChatScreen", number: str) -> None:
     """Copies the last reply, or one of its code blocks."""
     from app.clipboard import copy as copy_text
@@ -223,9 +231,10 @@ RUN: dict[str, Run] = {
     "tree": tree,
     "draft": draft,
     "model": model,
+    "compare": compare,
     "copy": copy,
     "save": save,
     "theme": theme,
     "quit": leave,
 }
-WHILE_IDLE = ("new", "chats", "search", "import", "branch", "regen", "continue", "edit", "model")
+WHILE_IDLE = ("new", "chats", "search", "import", "branch", "regen", "continue", "compare", "edit", "model")

@@ -1,7 +1,10 @@
 """Keys and commands."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -36,12 +39,19 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Two lists."""
-        keys = "\n".join(f"  {key:20}{what}" for key, what in KEYS)
-        commands = "\n".join(f"  {command.usage:20}{command.help}" for command in COMMANDS)
         with VerticalScroll():
-            yield Static(
-                Content.assemble(
-                    ("Keys\n", "bold $text-primary"), keys, ("\n\nCommands\n", "bold $text-primary"), commands,
-                    ("\n\nUp and Down scroll, Esc closes.", "$text-muted"),
-                )
-            )  # fmt: skip
+            yield Static(Content.styled("Keys", "bold $text-primary"))
+            yield Static(two_columns(KEYS))
+            yield Static(Content.styled("\nCommands", "bold $text-primary"))
+            yield Static(two_columns([(command.usage, command.help) for command in COMMANDS]))
+            yield Static(Content.styled("\nUp and Down scroll, Esc closes.", "$text-muted"))
+
+
+def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what they do, each wrapped in its own column."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=20)
+    table.add_column(ratio=1)
+    for name, what in rows:
+        table.add_row(Text(f"  {name}"), Text(what))
+    return table

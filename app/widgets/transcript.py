@@ -12,7 +12,7 @@ MOUNTED = 40  # more than these go behind the button as new ones come
 
 WELCOME = """Ask something below. The model runs on this machine; nothing leaves it.
 
-F1  keys and commands      F2  watch the draft tree      Ctrl+O  earlier chats
+F1 keys and commands · F2 watch the draft tree · Ctrl+O earlier chats
 """
 
 

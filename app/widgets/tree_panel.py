@@ -5,7 +5,7 @@ from textual.containers import ScrollableContainer, Vertical
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from app.tree_text import ACCEPTED, OWN, REJECTED, tree_lines
+from app.tree_text import ACCEPTED, OWN, REJECTED, acceptance_by_depth, tree_lines
 from dart_core.events import Step
 
 STYLES = {ACCEPTED: "$text-success bold", OWN: "$text-warning bold", REJECTED: "$text-muted"}
@@ -66,9 +66,10 @@ class TreePanel(Vertical):
         place = len(self._steps) - 1 if self._place is None else self._place
         step = self._steps[place]
         first, *tree = tree_lines(step)
-        held = "" if self._place is None else ", held (F4 goes on)"
+        held = "" if self._place is None else " (held)"
         head.update(Content(f"Step {place + 1} of {len(self._steps)}{held}: {first}"))
-        lines.update(Content("\n").join([*(_styled(line) for line in tree), Content(f"\n{LEGEND}")]))
+        below = f"\n{LEGEND}\n{acceptance_by_depth(self._steps)}".rstrip()
+        lines.update(Content("\n").join([*(_styled(line) for line in tree), Content(below)]))
 
 
 def _styled(line: str) -> Content:

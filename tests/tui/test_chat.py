@@ -127,6 +127,24 @@ async def test_continuing_goes_on_from_the_text_there_is(tmp_path: Path) -> None
         assert len(stored(pilot)[-1][1]) > len(begun)
 
 
+async def test_comparing_writes_the_reply_without_drafting_beside_it(tmp_path: Path) -> None:
+    async with chat(tmp_path) as (pilot, _):
+        await settled(pilot)
+        await say(pilot, "hello")
+        await settled(pilot)
+        first = stored(pilot)
+        await say(pilot, "/compare")
+        await settled(pilot)
+        assert stored(pilot) == first
+        screen = chat_screen(pilot)
+        assert "2 of 2" in str(screen.query(".who").last(Static).content)
+        on, off, equal = str(screen.query(".note").last(Static).content).splitlines()
+        assert "τ 2." in on
+        assert "τ 1.00" in off
+        assert equal == "the texts are equal"
+        assert screen.settings.draft, "the setting stays"
+
+
 async def test_the_tree_shows_what_was_accepted(tmp_path: Path) -> None:
     async with chat(tmp_path, Settings(model="fake:?rate=0", show_tree=True), size=(140, 40)) as (pilot, _):
         await settled(pilot)
@@ -141,6 +159,7 @@ async def test_the_tree_shows_what_was_accepted(tmp_path: Path) -> None:
             back += 1
             assert "held" in str(panel.query_one("#tree-head", Static).content)
         lines = str(panel.query_one("#tree-lines", Static).content).split("\n\n")[0].splitlines()
+        assert "accepted at depth 1: " in str(panel.query_one("#tree-lines", Static).content)
         assert lines[0].startswith('✓ "'), "the root is accepted"
         assert any(re.match(r'[ │├└─]+✓ ".*" 0\.\d\d (head|ngram)$', line) for line in lines)
         assert any(re.match(r'[ │├└─]+✗ ".*" 0\.\d\d (head|ngram)$', line) for line in lines)

@@ -67,7 +67,9 @@ def test_a_dropped_file_becomes_its_text(tmp_path: Path):
     assert pastes.unfold(mark) == "my notes.md:\n\n````md\n# Notes\n\n```\ncode\n```\n````\n"
 
 
-@pytest.mark.parametrize("text", ["", "notes.md", "/nowhere/notes.md", "it's /etc/passwd", "two /etc/hosts words", "/tmp"])
+@pytest.mark.parametrize(
+    "text", ["", "notes.md", "/nowhere/notes.md", "it's /etc/passwd", "two /etc/hosts words", "/tmp"]
+)
 def test_what_is_no_path_of_a_text_file_stays_text(text: str):
     assert dropped_file(text) is None
 

@@ -1,6 +1,6 @@
 """Draft trees as text."""
 
-from app.tree_text import tree_lines, visible
+from app.tree_text import acceptance_by_depth, tree_lines, visible
 from dart_core.events import Step, TreeView
 
 TREE = TreeView(
@@ -39,3 +39,15 @@ def test_a_step_without_a_tree_shows_what_was_written():
 
 def test_a_token_cannot_steer_the_terminal():
     assert visible("\x1b[2J\t\r\n é日👋") == '"\\x1b[2J⇥␍⏎ é日👋"'
+
+
+def test_acceptance_by_depth_counts_only_the_trees_that_reach_it():
+    short = TreeView((1, 2), ("The", " cat"), (-1, 0), (0, 1), (1.0, 0.8), ("root", "head"))
+    steps = [
+        Step(8, (0, 1, 3), (2, 4, 9), " ran", 1.0, 40, TREE),
+        Step(8, (0,), (9,), " ran", 1.0, 41, TREE),
+        Step(4, (0, 1), (2, 9), " ran", 1.0, 43, short),
+        Step(1, (0,), (9,), " ran", 1.0, 44),
+    ]
+    assert acceptance_by_depth(steps) == "accepted at depth 1: 67%, 2: 50%"
+    assert acceptance_by_depth(steps[3:]) == ""
