@@ -25,7 +25,7 @@ def tree_lines(step: Step) -> list[str]:
 
 
 def acceptance_by_depth(steps: Sequence[Step]) -> str:
-    """Such as "accepted at depth 1: 62%, 2: 40%": of the trees that reach a depth, how many had it right.
+    """Such as "accepted by depth: 62% 40%": of the trees that reach a depth, how many had it right.
 
     Empty where no tree has a draft.
     """
@@ -35,8 +35,8 @@ def acceptance_by_depth(steps: Sequence[Step]) -> str:
         if step.tree is not None:
             reached.update(range(1, max(step.tree.depths) + 1))
             right.update(range(1, len(step.accepted)))
-    shares = [f"{depth}: {100 * right[depth] / reached[depth]:.0f}%" for depth in sorted(reached)]
-    return "accepted at depth " + ", ".join(shares) if shares else ""
+    shares = [f" {100 * right[depth] / reached[depth]:.0f}%" for depth in sorted(reached)]
+    return f"accepted by depth:{''.join(shares)}" if shares else ""
 
 
 def visible(text: str) -> str:

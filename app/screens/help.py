@@ -17,6 +17,7 @@ from app.commands import COMMANDS
 KEYS = (
     ("Enter", "send"),
     ("Ctrl+J", "new line"),
+    ("Ctrl+G", "write in your $EDITOR, long pastes unfolded"),
     ("Up, Down", "what you wrote before"),
     ("Page Up, Page Down", "scroll the conversation"),
     ("Esc", "stop the reply; its text is kept, and what waits comes back to be edited"),

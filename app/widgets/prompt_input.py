@@ -4,13 +4,16 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events, on
+from textual.app import SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
 from app.completion import Completion
+from app.editor import edit
 from app.pastes import Pastes
 from app.widgets.completion_menu import CompletionMenu
+from models.errors import DartError
 
 PLACEHOLDER = "Write a message. Enter sends, Ctrl+J breaks the line, / offers commands."
 
@@ -20,6 +23,7 @@ class PromptInput(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", show=False),
+        Binding("ctrl+g", "edit", "Editor", show=False),
         # A text area's own, which only move the cursor in these few lines.
         Binding("pageup", "screen.scroll_text(-1)", "Scroll up", show=False),
         Binding("pagedown", "screen.scroll_text(1)", "Scroll down", show=False),
@@ -93,6 +97,17 @@ class PromptInput(TextArea):
     def action_newline(self) -> None:
         """Breaks the line."""
         self.insert("\n")
+
+    def action_edit(self) -> None:
+        """Opens the text, with what its marks stand for, in the person's editor."""
+        try:
+            with self.app.suspend():
+                text = edit(self.whole_text)
+        except (DartError, SuspendNotSupported) as error:
+            self.notify(str(error), severity="error", markup=False)
+        else:
+            self.app.refresh()
+            self.write(text)
 
     def _choose(self, key: str) -> bool:
         """Keys of the open menu; False for those that are not."""

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ async def test_the_tree_shows_what_was_accepted(tmp_path: Path) -> None:
             back += 1
             assert "held" in str(panel.query_one("#tree-head", Static).content)
         lines = str(panel.query_one("#tree-lines", Static).content).split("\n\n")[0].splitlines()
-        assert "accepted at depth 1: " in str(panel.query_one("#tree-lines", Static).content)
+        assert "accepted by depth: " in str(panel.query_one("#tree-lines", Static).content)
         assert lines[0].startswith('✓ "'), "the root is accepted"
         assert any(re.match(r'[ │├└─]+✓ ".*" 0\.\d\d (head|ngram)$', line) for line in lines)
         assert any(re.match(r'[ │├└─]+✗ ".*" 0\.\d\d (head|ngram)$', line) for line in lines)
@@ -239,6 +240,22 @@ async def test_up_recalls_what_was_sent(tmp_path: Path) -> None:
         assert prompt.text == "one"
         await pilot.press("down", "down")
         assert prompt.text == "new"
+
+
+async def test_the_editor_gets_the_whole_text_and_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+    monkeypatch.setattr("app.widgets.prompt_input.edit", lambda text: given.append(text) or "from the editor")
+    async with chat(tmp_path) as (pilot, _):
+        monkeypatch.setattr(pilot.app, "suspend", nullcontext)
+        await settled(pilot)
+        prompt = chat_screen(pilot).query_one(PromptInput)
+        prompt.write("line\n" * 100)
+        assert prompt.text.startswith("[pasted")
+        await pilot.press("ctrl+g")
+        assert given == ["line\n" * 100]
+        assert prompt.text == "from the editor"
 
 
 async def test_long_chats_open_with_their_end_first(tmp_path: Path) -> None:

@@ -49,5 +49,5 @@ def test_acceptance_by_depth_counts_only_the_trees_that_reach_it():
         Step(4, (0, 1), (2, 9), " ran", 1.0, 43, short),
         Step(1, (0,), (9,), " ran", 1.0, 44),
     ]
-    assert acceptance_by_depth(steps) == "accepted at depth 1: 67%, 2: 50%"
+    assert acceptance_by_depth(steps) == "accepted by depth: 67% 50%"
     assert acceptance_by_depth(steps[3:]) == ""
