@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from app.shell_completion import SHELLS, script
 from dart_core.events import Failed
 from dart_core.options import TREE_SIZES
 from dart_core.stream import EXIT_INTERRUPTED, EXIT_OK, read_prompt, report
@@ -37,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument("--import", dest="import_file", metavar="FILE", type=Path, help="add an exported chat")
     what.add_argument("--paths", action="store_true", help="say where settings, chats, log and cache are")
     what.add_argument("--log", action="store_true", help="write the log to stdout")
+    what.add_argument("--completion", choices=SHELLS, help="write the shell's completions to stdout")
     what.add_argument("--version", action="store_true", help="say which version this is")
     parser.add_argument("--format", choices=("md", "json"), help="of --export (default: md); json has all branches")
     parser.add_argument(
@@ -83,6 +85,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.version:
             return show_version()
+        if arguments.completion:
+            print(script(parser, arguments.completion), end="")
+            return EXIT_OK
         if arguments.paths:
             return show_paths()
         if arguments.log:

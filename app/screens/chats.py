@@ -1,5 +1,7 @@
 """Earlier chats: search, open, delete, bring back."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import ClassVar
 
@@ -12,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
-from app.store import Store
+from app.store import Chat, Store, StoreError
 
 
 class ChatsScreen(ModalScreen[int | None]):
@@ -60,25 +62,39 @@ class ChatsScreen(ModalScreen[int | None]):
         """From the search line into the list."""
         self.query_one(OptionList).focus()
 
+    @contextmanager
+    def _complaints(self) -> Iterator[None]:
+        """Says what is wrong with the database; the list stays."""
+        try:
+            yield
+        except StoreError as error:
+            self.notify(f"{error.cause}\nTry: {error.hint}", severity="error", markup=False)
+
     def action_delete(self) -> None:
         """Deletes the marked chat; it can be brought back for a week."""
         chats = self.query_one(OptionList)
         if chats.highlighted is not None and chats.option_count:
             chat = int(chats.get_option_at_index(chats.highlighted).id or 0)
-            self._store.delete(chat)
-            self._deleted.append(chat)
+            with self._complaints():
+                self._store.delete(chat)
+                self._deleted.append(chat)
             self._fill(self.query_one(Input).value)
 
     def action_undelete(self) -> None:
         """Brings back what was deleted last."""
         if self._deleted:
-            self._store.undelete(self._deleted.pop())
+            with self._complaints():
+                self._store.undelete(self._deleted[-1])
+                self._deleted.pop()
             self._fill(self.query_one(Input).value)
 
     def _fill(self, words: str) -> None:
         chats = self.query_one(OptionList)
+        found: list[Chat] = []
+        with self._complaints():
+            found = self._store.chats(words)
         chats.clear_options()
-        for chat in self._store.chats(words):
+        for chat in found:
             when = datetime.fromtimestamp(chat.updated)
             pin = "* " if chat.pinned else ""
             line = Content.assemble((f"{when:%Y-%m-%d %H:%M}  ", "$text-muted"), f"{pin}{chat.title}")

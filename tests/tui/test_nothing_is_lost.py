@@ -63,6 +63,24 @@ async def test_a_question_that_cannot_be_stored_stays_in_the_input(tmp_path):
         assert [role for role, _, _ in stored(pilot)] == ["user", "assistant"]
 
 
+async def test_a_chat_that_cannot_be_deleted_stays_in_the_list(tmp_path):
+    async with chat(tmp_path) as (pilot, store):
+        await settled(pilot)
+        await say(pilot, "hello")
+        await settled(pilot)
+        await pilot.press("ctrl+o")
+        with locked(store, tmp_path):
+            await pilot.press("f8")
+            assert any("locked" in note for note in notes(pilot))
+        assert [found.title for found in store.chats()] == ["hello"]
+        await pilot.press("f8")
+        assert store.chats() == []
+        with locked(store, tmp_path):
+            await pilot.press("ctrl+z")
+        await pilot.press("ctrl+z")
+        assert [found.title for found in store.chats()] == ["hello"]
+
+
 async def test_what_could_not_be_stored_is_told_at_the_end(tmp_path):
     async with chat(tmp_path) as (pilot, store):
         await settled(pilot)
