@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from app.notes import figures, stats
-from app.store import Message
+from app.store import Message, Store
 from dart_core.options import GenerateOptions
 from models.errors import UsageError
 
@@ -32,3 +32,9 @@ def comparison(first: Message, second: Message) -> str:
     else:
         lines.append("the texts are equal" if second.state == "complete" else "the texts are equal so far")
     return "\n".join(lines)
+
+
+def is_repetition(reply: Message, store: Store) -> bool:
+    """Whether a whole reply says what another version of it says."""
+    others = [message.content for message in store.siblings(reply.id) if message.id != reply.id]
+    return reply.state == "complete" and reply.content in others

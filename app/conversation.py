@@ -17,11 +17,14 @@ class Conversation:
         """From the root to the leaf."""
         return [] if self.chat_id is None else self.store.path(self.chat_id)
 
-    def prompt(self, without_last_reply: bool = False) -> list[dict[str, str]]:
-        """What the model reads; a reply that came to nothing is left out, and the last one where asked for."""
-        path = self.messages()
-        if without_last_reply and path and path[-1].role == "assistant":
-            path = path[:-1]
+    def message(self, message_id: int) -> Message:
+        """A message of this chat as it is now."""
+        assert self.chat_id is not None
+        return self.store.path(self.chat_id, message_id)[-1]
+
+    def prompt(self, leaf_id: int) -> list[dict[str, str]]:
+        """What the model reads, down to a message; a reply that came to nothing is left out."""
+        path = [] if self.chat_id is None else self.store.path(self.chat_id, leaf_id)
         said = [message for message in path if message.content.strip()]
         system = [{"role": "system", "content": self.system}] if self.system else []
         return system + [{"role": message.role, "content": message.content} for message in said]
@@ -44,16 +47,13 @@ class Conversation:
             self.system = chosen
         return self._add("user", text, "complete", self._leaf(), "")
 
-    def add_reply(self, model: str, below: int | None = None, begun: str = "") -> Message:
-        """Stores the beginning of a reply below the leaf, or beside the replies `below` a question."""
-        return self._add("assistant", begun, "streaming", below or self._leaf(), model)
+    def add_reply(self, model: str, question_id: int | None, begun: str = "") -> Message:
+        """Stores the beginning of a reply below a question, beside the replies it has."""
+        return self._add("assistant", begun, "streaming", question_id, model)
 
-    def edit(self, text: str) -> None:
-        """Stores `text` beside the last question. Raises UsageError where there is none."""
-        questions = [message for message in self.messages() if message.role == "user"]
-        if not questions:
-            raise UsageError("there is no question yet to ask differently", "type one")
-        self._add("user", text, "complete", questions[-1].parent_id, "")
+    def edit(self, message: Message, text: str) -> None:
+        """Stores `text` beside a message, which stays as it is, and shows it."""
+        self._add(message.role, text, "complete", message.parent_id, message.model)
 
     def walk(self, message: Message, by: int) -> Message | None:
         """Shows the next (1) or last (−1) version of a message and returns it; None where there is none."""
@@ -70,9 +70,9 @@ class Conversation:
             self.store.set_system(self.chat_id, text)
         self.system = text
 
-    def fork(self) -> int:
-        """A new chat that begins with what is shown of this one; returns its number. Raises UsageError."""
-        path = self.messages()
+    def fork(self, leaf_id: int | None = None) -> int:
+        """A new chat with the messages down to one, else to the last; returns its number. Raises UsageError."""
+        path = [] if self.chat_id is None else self.store.path(self.chat_id, leaf_id)
         if not path:
             raise UsageError("there is nothing to branch from yet", "ask something first")
         with self.store.transaction():
@@ -97,6 +97,19 @@ class Conversation:
         if not path or path[-1].role != "assistant":
             raise UsageError("there is no reply yet", "ask something first")
         return path[-1]
+
+    def question(self, reply: Message) -> Message:
+        """What a reply answers. Raises UsageError for one that begins its chat."""
+        if reply.parent_id is None:
+            raise UsageError("this reply answers no question", "/continue, or ask one")
+        return self.message(reply.parent_id)
+
+    def last_question(self) -> Message:
+        """The last message of a person. Raises UsageError where there is none."""
+        for message in reversed(self.messages()):
+            if message.role == "user":
+                return message
+        raise UsageError("there is no question yet", "type one")
 
     def _leaf(self) -> int | None:
         path = self.messages()

@@ -14,11 +14,12 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from app.commands import is_command, parse
-from app.comparison import comparison
+from app.comparison import comparison, is_repetition
 from app.completion import completions
 from app.conversation import Conversation
 from app.notes import note
 from app.screens.chat_commands import run_command
+from app.screens.message_commands import do_with_message, finish_editing, stop_editing
 from app.settings import Settings
 from app.store import Message, Store, StoreError
 from app.widgets.completion_menu import CompletionMenu
@@ -44,8 +45,8 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "Help"),
         Binding("f2", "tree", "Tree"),
-        Binding("f3", "tree_step(-1)", "Step back", show=False),
-        Binding("f4", "tree_step(1)", "Step on", show=False),
+        Binding("f3", "tree_step(-1)", "Back"),
+        Binding("f4", "tree_step(1)", "On"),
         Binding("escape", "stop", "Stop"),
         Binding("ctrl+r", "command('/regen')", "Again"),
         # Before the input's own F7, which selects all.
@@ -55,6 +56,7 @@ class ChatScreen(Screen[None]):
         Binding("ctrl+n", "command('/new')", "New"),
         Binding("ctrl+o", "command('/chats')", "Chats"),
         Binding("ctrl+y", "command('/copy')", "Copy", show=False, priority=True),  # before the input's redo
+        Binding("ctrl+up", "select(-1)", "Message", show=False),
         Binding("ctrl+c", "interrupt", "Leave", show=False, priority=True),
     ]
 
@@ -71,6 +73,7 @@ class ChatScreen(Screen[None]):
         self._unsaved: list[Writing] = []
         self._branch = 0  # which of the messages with versions F7 and F8 walk; 0 is the deepest
         self._leaving = False
+        self.editing: Message | None = None  # what the text in the input will stand beside
         self.load_failed = False
 
     def compose(self) -> ComposeResult:
@@ -119,12 +122,16 @@ class ChatScreen(Screen[None]):
             versions[message.id] = f"{place} of {count}, {'F7 F8' if level == branch else 'F9'}"
         await self.query_one(Transcript).show(messages, versions, self.model_name)
         self.query_one(PromptInput).remember([message.content for message in messages if message.role == "user"])
+        self.refresh_bindings()
         self.show_status()
 
     @on(PromptInput.Submitted)
     async def _submitted(self, event: PromptInput.Submitted) -> None:
         if is_command(event.text):
             await self.command(event.text, typed=True)
+        elif self.editing is not None:
+            with self.complaints():
+                await finish_editing(self, event.text)
         elif self.writing is not None:
             self._waiting.append(event.text)
             self.show_status()
@@ -144,19 +151,24 @@ class ChatScreen(Screen[None]):
         with self.complaints():
             await self.answer()
 
-    async def answer(self, again: bool = False, go_on: bool = False, options: GenerateOptions | None = None) -> None:
-        """Has the engine reply to the leaf; `again` beside the last reply, `go_on` from where that one ends.
+    async def answer(
+        self,
+        question: Message | None = None,
+        begun: Message | None = None,
+        options: GenerateOptions | None = None,
+    ) -> None:
+        """Has the engine reply to the leaf, to an earlier `question`, or go on from where the reply `begun` ends.
 
-        `options` None takes the settings.
+        What it writes stands beside the replies there are. `options` None takes the settings.
 
         Raises StoreError, with nothing begun.
         """
         self._save_rest()
-        prompt = self.conversation.prompt(without_last_reply=again)
-        last = self.conversation.last_reply() if again or go_on else None
-        begun = last.content if last and go_on else ""
-        message = self.conversation.add_reply(self.model_name, last.parent_id if last else None, begun)
-        if last:
+        last = begun or question or self.conversation.messages()[-1]
+        prompt = self.conversation.prompt(last.id)
+        below, text = (begun.parent_id, begun.content) if begun else (last.id, "")
+        message = self.conversation.add_reply(self.model_name, below, text)
+        if begun or question:
             await self.show_conversation()
             view = self.query(MessageView).last()
         else:
@@ -165,6 +177,7 @@ class ChatScreen(Screen[None]):
         tree.clear()
         options = replace(options or self.settings.generate_options(), show_tree=tree.has_class("-shown"))
         self.writing = Writing(self.conversation.store, message, view, options)
+        self.refresh_bindings()
         self.client.send(prompt, options)
 
     def not_kept(self) -> list[tuple[Message, StoreError]]:
@@ -231,20 +244,26 @@ class ChatScreen(Screen[None]):
         if writing.unsaved and stored_before:
             self.complain(f"the reply cannot be stored: {writing.unsaved.cause}", writing.unsaved.hint)
         if writing.finished or writing.failed:
-            self.last = writing.finished or self.last
-            self.writing = None
-            if writing.unsaved:
-                self._unsaved.append(writing)
-                lines = [note(writing.message), f"not stored, which is tried again: {writing.unsaved.cause}"]
-                writing.view.say("\n".join(filter(None, lines)))
-            if self.comparing and writing.finished:
-                writing.view.say(comparison(self.comparing, writing.message))
-            self.comparing = None
-            if writing.failed:
-                self._give_back()
-            elif self._waiting:
-                await self.ask(self._waiting.popleft())
+            await self._end(writing)
         self.show_status(writing)
+
+    async def _end(self, writing: Writing) -> None:
+        self.last = writing.finished or self.last
+        self.writing = None
+        self.refresh_bindings()
+        if writing.unsaved:
+            self._unsaved.append(writing)
+            lines = [note(writing.message), f"not stored, which is tried again: {writing.unsaved.cause}"]
+            writing.view.say("\n".join(filter(None, lines)))
+        if self.comparing and writing.finished:
+            writing.view.say(comparison(self.comparing, writing.message))
+        elif not writing.unsaved and is_repetition(writing.message, self.conversation.store):
+            self.notify("The same text as before: where little is left to chance it is. Try: /set temperature 0.8")
+        self.comparing = None
+        if writing.failed:
+            self._give_back()
+        elif self._waiting:
+            await self.ask(self._waiting.popleft())
 
     def show_status(self, writing: Writing | None = None) -> None:
         """Draws the status line, with the figures of the reply that is being written, else of the last one."""
@@ -298,6 +317,34 @@ class ChatScreen(Screen[None]):
         """Shows or hides the draft tree."""
         await self.command("/tree")
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The keys that can be used now, which are those the footer shows."""
+        if action == "stop":
+            return self.writing is not None or self.editing is not None
+        if action == "tree_step":
+            return self.query_one(TreePanel).has_class("-shown")
+        if action == "command":
+            idle = self.writing is None
+            return idle and (parameters[0] not in ("/regen", "/copy") or self.conversation.chat_id is not None)
+        return True
+
+    @on(MessageView.Asked)
+    async def _message_asked(self, event: MessageView.Asked) -> None:
+        with self.complaints():
+            await do_with_message(self, event.action, event.message)
+
+    def action_select(self, by: int) -> None:
+        """Goes from the input to the last message, and from there up (−1) and down (1), at the end back."""
+        views = list(self.query(MessageView))
+        place = views.index(self.focused) + by if isinstance(self.focused, MessageView) else len(views) - 1
+        place = max(place, 0)
+        if place < len(views):
+            views[place].focus()
+            self.query_one(Transcript).release_anchor()
+            views[place].scroll_visible(animate=False)
+        else:
+            self.query_one(PromptInput).focus()
+
     def action_tree_step(self, by: int) -> None:
         """Goes through the steps of the reply."""
         self.query_one(TreePanel).move(by)
@@ -335,7 +382,9 @@ class ChatScreen(Screen[None]):
         await self.query_one(Transcript).reveal(message.id)
 
     def action_stop(self) -> None:
-        """Stops the reply; what was written stays, and what waits can be edited."""
+        """Stops the reply; what was written stays, and what waits can be edited. Before that, gives up an edit."""
+        if self.editing is not None:
+            return stop_editing(self)
         self._give_back()
         self.client.stop()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app.commands import code_blocks, describe, with_setting
 from app.comparison import other_way
 from app.conversation import Conversation
+from app.screens.message_commands import begin_editing, finish_editing, write_again
 from app.widgets.tree_panel import TreePanel
 from models.errors import UsageError
 
@@ -40,7 +41,7 @@ async def new_chat(screen: "ChatScreen", argument: str) -> None:
 async def open_chat(screen: "ChatScreen", chat_id: int | None) -> None:
     """Shows another chat."""
     screen.conversation = Conversation(screen.conversation.store, chat_id)
-    screen.last = None
+    screen.last = screen.editing = None
     screen.query_one(TreePanel).clear()
     await screen.show_conversation()
 
@@ -58,27 +59,20 @@ async def choose_chat(screen: "ChatScreen", words: str) -> None:
 
 
 async def regenerate(screen: "ChatScreen", argument: str) -> None:
-    """Another reply to the same question, with the next seed where the text is sampled."""
-    messages = screen.conversation.messages()
-    if messages and messages[-1].role == "user":  # a reply that never began
-        return await screen.answer()
-    screen.conversation.last_reply()
-    screen.settings = replace(screen.settings, seed=screen.settings.seed + 1)
-    await screen.answer(again=True)
+    """Another reply to the last question."""
+    await write_again(screen, screen.conversation.last_question())
 
 
 async def go_on(screen: "ChatScreen", argument: str) -> None:
     """Continues the last reply."""
-    await screen.answer(go_on=True)
+    await screen.answer(begun=screen.conversation.last_reply())
 
 
 async def edit(screen: "ChatScreen", text: str) -> None:
     """Asks the last question differently."""
-    if not text:
-        raise UsageError("what should the question be?", "/edit TEXT")
-    screen.conversation.edit(text)
-    await screen.show_conversation()
-    await screen.answer()
+    begin_editing(screen, screen.conversation.last_question())
+    if text:
+        await finish_editing(screen, text)
 
 
 async def system(screen: "ChatScreen", text: str) -> None:
@@ -105,6 +99,7 @@ async def tree(screen: "ChatScreen", argument: str) -> None:
     """Shows or hides the draft tree."""
     panel = screen.query_one(TreePanel)
     panel.toggle_class("-shown")
+    screen.refresh_bindings()
     panel.call_after_refresh(panel.redraw)
 
 
@@ -129,21 +124,26 @@ async def model(screen: "ChatScreen", name: str) -> None:
 async def compare(screen: "ChatScreen", argument: str) -> None:
     """Writes the last reply again with drafting switched, as a version of its own, and says how the two compare."""
     last = screen.conversation.last_reply()
-    await screen.answer(again=True, options=other_way(last))
+    await screen.answer(screen.conversation.question(last), options=other_way(last))
     screen.comparing = last
 
 
 async def copy(screen: "ChatScreen", number: str) -> None:
     """Copies the last reply, or one of its code blocks."""
-    from app.clipboard import copy as copy_text
-    from app.paths import exports_dir
-
     text = screen.conversation.last_reply().content
     if number:
         blocks = code_blocks(text)
         if not number.isdecimal() or not 1 <= int(number) <= len(blocks):
             raise UsageError(f"the last reply has {len(blocks)} code blocks", "/copy 1")
         text = blocks[int(number) - 1]
+    copy_to_clipboard(screen, text)
+
+
+def copy_to_clipboard(screen: "ChatScreen", text: str) -> None:
+    """Copies a text and says where it went. Raises UsageError."""
+    from app.clipboard import copy as copy_text
+    from app.paths import exports_dir
+
     try:
         said = copy_text(text, sys.__stderr__ or sys.stderr, exports_dir() / "copied.txt")
     except OSError as error:

@@ -21,6 +21,7 @@ KEYS = (
     ("Up, Down", "what you wrote before"),
     ("Page Up, Page Down", "scroll the conversation"),
     ("Esc", "stop the reply; its text is kept, and what waits comes back to be edited"),
+    ("Ctrl+Up", "choose a message: edit, write again, copy, go on from there"),
     ("F2", "show or hide the draft tree"),
     ("F3, F4", "in the tree: the step before, the step after"),
     ("F7, F8", "the version before, the version after, where (1 of 2, F7 F8) stands"),
