@@ -63,9 +63,7 @@ def int4pack(weight: Weight4) -> tuple[Product, int]:
     data = torch.ops.aten._convert_weight_to_int4pack_for_cpu(unpack_codes(weight.codes).int(), 1)
     scale = weight.scale.bfloat16()
     pair = torch.stack((scale, scale), -1).transpose(0, 1).contiguous()
-    return (
-        lambda x: torch._weight_int4pack_mm_for_cpu(x, data, weight.group, pair)
-    ), data.nbytes + pair.nbytes
+    return (lambda x: torch._weight_int4pack_mm_for_cpu(x, data, weight.group, pair)), data.nbytes + pair.nbytes
 
 
 def qlinear(weight: Weight4) -> tuple[Product, int]:
@@ -157,9 +155,7 @@ def measure(model: str, kind: str, repeat: int, names: list[str], bandwidth: flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["smollm2-135m"])
     parser.add_argument("--kind", choices=("q4_0", "q4_1", "nf4"), default="q4_1")
     parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS))

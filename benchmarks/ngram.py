@@ -110,9 +110,7 @@ def measure_import(source: Path, path: Path) -> None:
 def sample_queries() -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Batches of 20 contexts of two tokens with 25 candidates each, as pruning asks for."""
     drawn = VOCAB_SIZE ** np.random.default_rng(1).random((BATCHES, LOOKUPS // 25, 2 + 25)) - 1
-    return [
-        (batch[:, :2].contiguous(), batch[:, 2:].contiguous()) for batch in torch.from_numpy(drawn).long()
-    ]
+    return [(batch[:, :2].contiguous(), batch[:, 2:].contiguous()) for batch in torch.from_numpy(drawn).long()]
 
 
 def measure_lookups(table: NgramTable) -> None:

@@ -59,9 +59,7 @@ def grow(table: LearningTable, history: Tensor, length: int, nodes: int, floor: 
     rank among siblings int64 [nodes] and count int64 [1], padded as a draft tree is.
     """
     if native.load():
-        return list(
-            torch.ops.dart.grow(table.keys, table.tokens, table.counts, history, length, nodes, floor)
-        )
+        return list(torch.ops.dart.grow(table.keys, table.tokens, table.counts, history, length, nodes, floor))
     return grow_reference(table, history, length, nodes, floor)
 
 
@@ -136,9 +134,7 @@ def successors(table: LearningTable, context: Sequence[int]) -> list[tuple[float
     return sorted(((p, token) for token, p in mixed.items()), key=lambda item: (-item[0], item[1]))[:WAYS]
 
 
-def grow_reference(
-    table: LearningTable, history: Tensor, length: int, nodes: int, floor: float
-) -> list[Tensor]:
+def grow_reference(table: LearningTable, history: Tensor, length: int, nodes: int, floor: float) -> list[Tensor]:
     """`grow` in plain Python: a best-first search over path probabilities. Ties: the earlier candidate first."""
     paths = [history[max(0, length + 1 - LONGEST) : length + 1].tolist()]
     tokens, parents, depths, ancestors, scores, ranks = [paths[0][-1]], [-1], [0], [1], [1.0], [0]

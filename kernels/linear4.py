@@ -1,7 +1,7 @@
 """y = x · Wᵀ for 4-bit weights, a few rows at a time: the cost of a pass over a draft tree.
 
 A row's result does not depend on how many rows go with it, so greedy text is the same drafted or plain.
-On a CPU the C++ of `kernels/cpu` multiplies the codes with activations rounded to int8 per row (about 0.6 %
+On a CPU the C++ of `kernels/cpu` multiplies the codes with activations rounded to int8 per group (about 0.5 %
 error a layer). Without it: torch's 4-bit product for affine codes, else plain torch.
 """
 
@@ -64,9 +64,7 @@ class Packed4:
 def pack(weight: Weight4) -> Packed4:
     """Lays `weight` out for its device's kernel. Raises ValueError unless the group is a multiple of 32."""
     if weight.group % 32 or weight.shape[1] % weight.group:
-        raise ValueError(
-            f"no kernel for group {weight.group} and K = {weight.shape[1]}: multiples of 32 only"
-        )
+        raise ValueError(f"no kernel for group {weight.group} and K = {weight.shape[1]}: multiples of 32 only")
     if weight.codes.device.type == "cpu":
         if native.load():
             return Packed4(weight.shape, _tiles(weight))
@@ -84,9 +82,7 @@ def linear4(x: Tensor, packed: Packed4, bias: Tensor | None = None) -> Tensor:
         )
         return result
     if isinstance(layout, Int4Pack):
-        product = torch._weight_int4pack_mm_for_cpu(
-            x.bfloat16(), layout.data, layout.group, layout.scale_and_zero
-        )
+        product = torch._weight_int4pack_mm_for_cpu(x.bfloat16(), layout.data, layout.group, layout.scale_and_zero)
         y: Tensor = product.float()
         return y if bias is None else y + bias
     return linear4_reference(x, layout, bias)

@@ -84,9 +84,7 @@ def _key() -> str:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise RuntimeError(f"no C++ compiler: {compiler} does not run") from error
-    key = hashlib.sha256(
-        "\0".join((torch.__version__, platform.machine(), compiler, version, *_FLAGS)).encode()
-    )
+    key = hashlib.sha256("\0".join((torch.__version__, platform.machine(), compiler, version, *_FLAGS)).encode())
     for source in sorted(_SOURCES.iterdir()):
         key.update(source.name.encode() + source.read_bytes())
     return key.hexdigest()[:16]

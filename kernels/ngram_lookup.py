@@ -13,9 +13,7 @@ from kernels import native
 
 MAX_ORDER = 5
 TOKEN_BITS = 20
-KEY_BITS = (
-    60  # three tokens: contexts of orders 2 to 4 have exact keys, those of order 5 a 60-bit fingerprint
-)
+KEY_BITS = 60  # three tokens: contexts of orders 2 to 4 have exact keys, those of order 5 a 60-bit fingerprint
 _KEY_MASK = (1 << KEY_BITS) - 1
 _FIRST_FACTOR = 0x9E3779B97F4A7C1  # odd, so that multiplying modulo 2^60 can be undone
 _SECOND_FACTOR = 0xD1B54A32D192ED3

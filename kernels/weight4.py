@@ -85,6 +85,26 @@ def quantise_affine(weight: Tensor, group: int = 32) -> Weight4:
     )
 
 
+def quantise_8bit(weight: Tensor, group: int = 32) -> Weight4:
+    """fp [N, K] in 8 bits, as two 4-bit halves side by side: [N, 2 · K], for a row that is laid out twice.
+
+    With q = round(w / d) + 128 = 16 · high + low (d as GGUF's Q8_0: the group's largest value is 127),
+    w = 16 d · high + (d · low − 128 d). What is exact in Q8_0 is exact here.
+    """
+    grouped = weight.float().unflatten(-1, (-1, group))
+    scale = (grouped.abs().amax(-1) / 127).half()
+    step = scale.float().unsqueeze(-1)
+    codes = (grouped / torch.where(step > 0, step, torch.ones_like(step))).round().clamp_(-127, 127) + 128
+    high, low = codes.div(16, rounding_mode="floor").byte().flatten(-2), codes.remainder(16).byte().flatten(-2)
+    return Weight4(
+        torch.cat((pack_codes(high), pack_codes(low)), dim=-1),
+        torch.tensor(AFFINE_CODEBOOK, device=weight.device),
+        torch.cat((scale * 16, scale), dim=-1),
+        torch.cat((torch.zeros_like(scale), scale * -128), dim=-1),
+        group,
+    )
+
+
 def cat_rows(weights: Sequence[Weight4]) -> Weight4:
     """Stacks matrices of one K, codebook and group below one another (fused qkv, gate/up).
 

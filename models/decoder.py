@@ -38,10 +38,14 @@ class DecoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """y = x · Wᵀ + b: `weight` in 4 bits, or a plain [N, K] tensor; `bias` fp32 [N] or None."""
+    """y = x · Wᵀ + b: `weight` in 4 bits, or a plain [N, K] tensor; `bias` fp32 [N] or None.
+
+    `twice`: the weight is [N, 2 · K], the two 4-bit halves of 8-bit codes, and x is laid out twice.
+    """
 
     weight: Packed4 | Tensor
     bias: Tensor | None = None
+    twice: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ def output_logits(target: Target, hidden: Tensor) -> Tensor:
 def linear(x: Tensor, layer: Linear) -> Tensor:
     """x fp32 [M, K] → fp32 [M, N]."""
     if not isinstance(layer.weight, Tensor):
-        return linear4(x, layer.weight, layer.bias)
+        return linear4(x.repeat(1, 2) if layer.twice else x, layer.weight, layer.bias)
     y = x @ layer.weight.T.float()
     return y if layer.bias is None else y + layer.bias
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels.linear4 import pack
-from kernels.weight4 import Weight4, cat_rows, dequantise, quantise_affine
+from kernels.weight4 import Weight4, cat_rows, dequantise, quantise_8bit, quantise_affine
 from models.config import read_config, rotary
 from models.decoder import DecoderConfig, Layer, Linear, Target, one_operator
 from models.errors import ModelError
@@ -59,7 +59,7 @@ def load_target(
         progress("reading weights", (index + 1) / (config.layers + 2))
     embed = reader.dense("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
     tied = "lm_head.weight" not in source.names()
-    head = reader.linear("model.embed_tokens" if tied else "lm_head", config.vocab_size, config.hidden_size)
+    head = reader.output_head("model.embed_tokens" if tied else "lm_head")
     frequency, scale = rotary(config)
     factors = source.rope_factors()
     progress("reading weights", 1.0)
@@ -116,6 +116,20 @@ class _Reader:
             ),
             down=self.linear(at + "mlp.down_proj", c.hidden_size, c.intermediate_size),
         )
+
+    def output_head(self, name: str) -> Linear:
+        """The output head [V, H]. In a GGUF file that keeps it in more than 4 bits it stays in 8.
+
+        SmolLM2-135M's head in 4 bits costs 6 % of perplexity, in 8 bits nothing that shows.
+        """
+        c = self._config
+        matrix = self._read(f"{name}.weight", (c.vocab_size, c.hidden_size)) if self._keeps_8bit_head() else None
+        if not isinstance(matrix, Tensor) or f"{name}.bias" in self._names:
+            return self.linear(name, c.vocab_size, c.hidden_size)
+        return Linear(pack(quantise_8bit(matrix, AFFINE_GROUP)), twice=True)
+
+    def _keeps_8bit_head(self) -> bool:
+        return self._four_bit and isinstance(self._source, GGUFSource) and self._config.hidden_size % AFFINE_GROUP == 0
 
     def linear(self, name: str, rows: int, columns: int) -> Linear:
         """One projection [rows, columns] with its bias where the file has one."""

@@ -21,7 +21,7 @@ void tile_rows(const Weight& w, const uint8_t* codes, const uint8_t* block, floa
       for (int b = 0; b < BLOCKS; b++) total[r][b] = V::zero();
     const uint8_t* from = codes;
     const uint8_t* rows = block;
-    for (int g = 0; g < w.groups; g++, from += kBytes, rows += ROWS * (GROUP + 8)) {
+    for (int g = 0; g < w.groups; g++, from += kBytes, rows += ROWS * (GROUP + 12)) {
       if (cold && column == 0)
         for (size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(from + kAhead + i);
       const int32_t* start = reinterpret_cast<const int32_t*>(rows + ROWS * GROUP);
@@ -41,10 +41,12 @@ void tile_rows(const Weight& w, const uint8_t* codes, const uint8_t* block, floa
         }
       }
       const uint8_t* scales = from + GROUP * (kTile / 2);
-      const float* q_sum = reinterpret_cast<const float*>(start + ROWS);
+      const float* row_scale = reinterpret_cast<const float*>(start + ROWS);
+      const float* q_sum = row_scale + ROWS;
       for (int b = 0; b < BLOCKS; b++) {
         const auto scale = V::half(scales + (column + b * V::kLanes) * 2);
-        for (int r = 0; r < ROWS; r++) total[r][b] = V::fma(V::to_float(sum[r][b]), scale, total[r][b]);
+        for (int r = 0; r < ROWS; r++)
+          total[r][b] = V::fma(V::to_float(sum[r][b]), V::mul(scale, V::set(row_scale[r])), total[r][b]);
         if (MINIMUM) {
           const auto minimum = V::half(scales + (kTile + column + b * V::kLanes) * 2);
           for (int r = 0; r < ROWS; r++) total[r][b] = V::fma(minimum, V::set(q_sum[r]), total[r][b]);
@@ -92,20 +94,24 @@ template <class V>
 float quantise(const float* x, int r, int rows, const Weight& w, uint8_t* block) {
   const int group = w.group, offset = V::kWideIsSigned && above_127(w.table) ? w.offset - 128 : w.offset;
   float poison;  // 0, or NaN where x is not finite
-  const float largest = V::largest(x, w.k(), poison);
-  const bool zeros = !(poison == 0) || largest < 1e-35f;  // below, 127 / largest would overflow
+  V::largest(x, w.k(), poison);
+  const bool finite = poison == 0;
   for (int g = 0; g < w.groups; g++) {
-    uint8_t* to = block + size_t(g) * rows * (group + 8);
+    uint8_t* to = block + size_t(g) * rows * (group + 12);
     int8_t* q = reinterpret_cast<int8_t*>(to + r * group);
+    float none;
+    const float largest = finite ? V::largest(x + g * group, group, none) : 0.0f;
     int32_t sum = 0;
-    if (zeros)
+    if (largest < 1e-35f)  // 127 / largest would overflow
       std::memset(q, 0, group);
     else
       sum = V::round_group(x + g * group, 127.0f / largest, q, group);
+    const float scale = largest / 127.0f;
     reinterpret_cast<int32_t*>(to + rows * group)[r] = -offset * sum;
-    reinterpret_cast<float*>(to + rows * (group + 4))[r] = float(sum);
+    reinterpret_cast<float*>(to + rows * (group + 4))[r] = scale;
+    reinterpret_cast<float*>(to + rows * (group + 8))[r] = scale * float(sum);
   }
-  return largest / 127.0f + poison;
+  return 1.0f + poison;
 }
 
 template <class V>

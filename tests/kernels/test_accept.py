@@ -14,8 +14,16 @@ from kernels.noise import mix64, uniform
 CHI_SQUARE_LIMIT = 1e-6  # a right sampler fails one run in a million; seeds are fixed, so it never does
 
 
-def settings_of(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
-                penalty: float = 1.0, seed: int = 0, limit: int = 64, eos: frozenset[int] = frozenset()) -> Sampling:  # fmt: skip
+def settings_of(
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    penalty: float = 1.0,
+    seed: int = 0,
+    limit: int = 64,
+    eos: frozenset[int] = frozenset(),
+) -> Sampling:
     sampling = sampling_tensors(SamplingSettings(temperature, top_k, top_p, min_p, penalty, seed), eos)
     sampling.limit.fill_(limit)
     return sampling
@@ -121,9 +129,7 @@ def test_two_drawn_tokens_follow_the_exact_distribution(knobs: dict[str, float])
     first, second = torch.randn(8, generator=noise), torch.randn(8, 8, generator=noise)
     rounds = 20_000
     counts = draw_pairs(first, second, knobs, rounds)
-    exact = probabilities(first, **knobs)[:, None] * torch.stack(
-        [probabilities(row, **knobs) for row in second]
-    )
+    exact = probabilities(first, **knobs)[:, None] * torch.stack([probabilities(row, **knobs) for row in second])
     assert chi_square_p(counts, exact * rounds) > CHI_SQUARE_LIMIT
     wrong = probabilities(first, **{**knobs, "temperature": knobs["temperature"] * 1.15})
     biased = wrong[:, None] * torch.stack([probabilities(row, **knobs) for row in second])
@@ -142,7 +148,7 @@ def test_noise_is_a_function_of_seed_position_and_token() -> None:
 
 def test_a_token_seen_on_a_sibling_is_not_penalised() -> None:
     logits = torch.tensor([[0.0, 1.0, 0.9]] * 3)
-    tokens, parent = torch.tensor([0, 1, 2]), torch.tensor([-1, 0, 0])
+    tokens = torch.tensor([0, 1, 2])
     depth, ancestor = torch.tensor([0, 1, 1]), torch.tensor([1, 3, 5])
     sampling = settings_of(temperature=0.0, penalty=2.0)
     seen = torch.zeros(3, dtype=torch.bool)

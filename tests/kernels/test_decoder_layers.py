@@ -86,9 +86,7 @@ class Model:
         shape = (len(self.layers), self.kv_heads, slots, self.head_dim)
         return torch.full(shape, float("nan")), torch.full(shape, float("nan"))
 
-    def run(
-        self, x: Tensor, depth: Tensor, ancestor: Tensor, length: int, cache: tuple[Tensor, Tensor]
-    ) -> Tensor:
+    def run(self, x: Tensor, depth: Tensor, ancestor: Tensor, length: int, cache: tuple[Tensor, Tensor]) -> Tensor:
         return decoder_layers(self.stack, x, depth, ancestor, torch.tensor([length]), *cache)[0]
 
     def prefill(self, x: Tensor, cache: tuple[Tensor, Tensor]) -> Tensor:
@@ -116,9 +114,7 @@ class Model:
         entering = []
         for layer in self.layers:
             entering.append(x)
-            qkv = linear4(norm(x, layer.input_norm), layer.qkv, layer.qkv_bias).view(
-                len(x), -1, self.head_dim
-            )
+            qkv = linear4(norm(x, layer.input_norm), layer.qkv, layer.qkv_bias).view(len(x), -1, self.head_dim)
             query, key, value = qkv.split([self.heads, self.kv_heads, self.kv_heads], 1)
             if layer.q_norm is not None and layer.k_norm is not None:
                 query, key = norm(query, layer.q_norm), norm(key, layer.k_norm)
@@ -162,10 +158,13 @@ def row_errors(y: Tensor, reference: Tensor) -> Tensor:
 
 
 def assert_close(y: Tensor, reference: Tensor) -> None:
-    """Rows agree to fp32, but where a last bit turned an activation's rounding to int8 (a step of 1/127)."""
+    """Rows agree to fp32, but where a last bit turned an activation's rounding to int8 (a step of 1/127).
+
+    Every group of 32 has a scale of its own, and so its own chance of that: up to nine rows in ten are hit.
+    """
     errors = row_errors(y, reference)
-    assert float(errors.quantile(0.25)) < 2e-6
-    assert float(errors.max()) < 0.03
+    assert float(errors.quantile(0.05)) < 2e-6
+    assert float(errors.max()) < 0.02
 
 
 @pytest.fixture(params=["avx512_vnni", "avx_vnni", "avx2", "scalar"])

@@ -44,19 +44,19 @@ def random_weight(n: int, k: int, kind: str, seed: int = 0) -> Weight4:
     scale = torch.rand(n, k // group, generator=generator) * 0.01
     minimum = torch.randn(n, k // group, generator=generator) * 0.05
     if kind.startswith("nf4"):
-        return Weight4(
-            codes, torch.tensor(NF4_CODEBOOK), scale, minimum if "minimum" in kind else None, group
-        )
+        return Weight4(codes, torch.tensor(NF4_CODEBOOK), scale, minimum if "minimum" in kind else None, group)
     codebook = torch.tensor(AFFINE_CODEBOOK)
     if kind == "q4_0":
         return Weight4(codes, codebook - 8, scale.half(), None, group)
     return Weight4(codes, codebook, scale.half(), minimum.half(), group)
 
 
-def round_rows(x: torch.Tensor) -> torch.Tensor:
-    """The activations the kernel sees: int8 per row, ties to even."""
-    largest = x.abs().amax(1, keepdim=True)
-    return (x * (127 / largest)).round() * (largest / 127)
+def round_groups(x: torch.Tensor, group: int) -> torch.Tensor:
+    """The activations the kernel sees: int8 per group of a row, ties to even."""
+    grouped = x.unflatten(1, (-1, group))
+    largest = grouped.abs().amax(-1, keepdim=True)
+    rounded: torch.Tensor = (grouped * (torch.full_like(largest, 127) / largest)).round() * (largest / 127)
+    return rounded.flatten(1)
 
 
 def relative_error(y: torch.Tensor, reference: torch.Tensor) -> float:
@@ -69,7 +69,7 @@ def test_equals_exact_arithmetic_on_the_rounded_activations(path: str, kind: str
     packed = pack(random_weight(n, k, kind))
     x = torch.randn(5, k, generator=torch.Generator().manual_seed(1))
     y = linear4(x, packed)
-    exact = round_rows(x).double() @ dequantise(unpack(packed)).double().T
+    exact = round_groups(x, unpack(packed).group).double() @ dequantise(unpack(packed)).double().T
     assert relative_error(y.double(), exact) < 2e-6
 
 
@@ -161,9 +161,7 @@ def test_opcheck_and_compile() -> None:
     x = torch.randn(3, 64)
     arguments = (layout.data, layout.table, layout.columns, layout.group, layout.offset, layout.unit)
     torch.library.opcheck(torch.ops.dart.linear4.default, (x, *arguments, None))
-    compiled = torch.compile(
-        lambda x: torch.ops.dart.linear4(x, *arguments) * 2, fullgraph=True, backend="aot_eager"
-    )
+    compiled = torch.compile(lambda x: torch.ops.dart.linear4(x, *arguments) * 2, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x), torch.ops.dart.linear4(x, *arguments) * 2)
 
 

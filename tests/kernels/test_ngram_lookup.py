@@ -51,9 +51,7 @@ def test_reference_is_the_longest_seen_context(order: int, table: NgramTable) ->
 def test_native_is_the_reference(table: NgramTable) -> None:
     if not native.load():
         pytest.skip(native.status().reason)
-    for one, other in zip(
-        ngram_lookup(table, *queries()), ngram_lookup_reference(table, *queries()), strict=True
-    ):
+    for one, other in zip(ngram_lookup(table, *queries()), ngram_lookup_reference(table, *queries()), strict=True):
         assert torch.equal(one, other)
 
 
@@ -85,7 +83,5 @@ def test_triton_is_the_reference(tmp_path: Path) -> None:
     build_ngram(documents(40), 5, tmp_path / "a.ngram")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     arguments = [sys.executable, "-c", TRITON, str(tmp_path / "a.ngram")]
-    done = subprocess.run(
-        arguments, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[2]
-    )
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
