@@ -53,9 +53,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 def use_head(directory: Path) -> None:
     head = load_head(directory, target())
     tokens, taps, _ = rounds()[0]
-    logits = draft_logits(
-        head, new_head_cache(head, 32), EMBED, tokens, taps, torch.tensor([13]), torch.tensor([0])
-    )
+    logits = draft_logits(head, new_head_cache(head, 32), EMBED, tokens, taps, torch.tensor([13]), torch.tensor([0]))
     candidates = top_candidates(logits, head.target_ids, PruneConfig())
     build_tree(candidates, torch.tensor([1, 2]), torch.tensor([2]), PruneConfig(), 32)
 

@@ -27,9 +27,7 @@ def main() -> None:
         messages = [{"role": "user", "content": json.loads(line)["prompt"]}]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         prompt = tokenizer.encode(text, add_special_tokens=False)
-        written = model.generate(torch.tensor([prompt]), max_new_tokens=200, do_sample=False)[
-            0, len(prompt) :
-        ]
+        written = model.generate(torch.tensor([prompt]), max_new_tokens=200, do_sample=False)[0, len(prompt) :]
         texts.append({"prompt": prompt, "reply": written.tolist()})
         print(len(texts), len(written), flush=True)
     result = {"transformers": transformers.__version__, "torch": torch.__version__, "texts": texts}

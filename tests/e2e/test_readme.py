@@ -14,8 +14,6 @@ ROOT = Path(__file__).parent.parent.parent
 def test_the_library_example_runs() -> None:
     example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert example is not None
-    done = subprocess.run(
-        [sys.executable, "-c", example[1]], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", example[1]], capture_output=True, text=True, timeout=120, check=True)
     assert "tokens/s, τ = " in done.stdout
     assert len(done.stdout.split("\n")[0]) > 10

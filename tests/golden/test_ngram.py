@@ -64,9 +64,7 @@ def test_reduced_trie(tmp_path: Path) -> None:
     """The paper's `reduce` leaves contexts counted less often than what follows them: q stays at most 1."""
     import_trie(NGRAM / "order3_reduced3.trie", tmp_path / "out.ngram")
     table = load_ngram(tmp_path / "out.ngram")
-    assert (
-        len(table.token) == 191 + 141 - 99
-    )  # pairs and triples, less the pairs whose count it took down to 0
+    assert len(table.token) == 191 + 141 - 99  # pairs and triples, less the pairs whose count it took down to 0
     for row in range(len(table.context)):
         counts = table.count[table.first[row] : table.first[row + 1]]
         assert (counts > 0).all()

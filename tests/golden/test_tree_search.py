@@ -25,9 +25,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> NgramTable:
     return load_ngram(path)
 
 
-def reference(
-    candidates: Any, context: Any, eos: Any, config: Any, nodes: int, table: NgramTable
-) -> DraftTree:
+def reference(candidates: Any, context: Any, eos: Any, config: Any, nodes: int, table: NgramTable) -> DraftTree:
     return build_tree_reference(candidates, context, eos, config, nodes, mixed_frequency(table, None, 0.5))
 
 

@@ -34,7 +34,7 @@ async def picture(folder: Path, name: str, size: tuple[int, int], settings: Sett
             svg = app.export_screenshot()
         client.close()
         store.close()
-    svg = svg.replace("Fira Code", "DejaVu Sans Mono")
+    svg = svg.replace("Fira Code", "DejaVu Sans Mono").replace("font-size: 20px", "font-size: 20.26px")
     cairosvg.svg2png(svg.encode(), write_to=str(folder / f"{name}.png"), scale=1.2)
 
 
