@@ -59,5 +59,8 @@ def _ngram_file(spec: str) -> Path:
     directory = path if path.is_dir() else hub_directory(spec)
     file = directory / NGRAM_FILE
     if not file.exists():
-        raise ModelError(f"{directory} holds no {NGRAM_FILE}", "make one: python -m dart_core.ngram import FILE.trie")
+        raise ModelError(
+            f"{directory} holds no {NGRAM_FILE}",
+            "make one: python -m dart_core.ngram import FILE.trie --out ngram.safetensors",
+        )
     return file
