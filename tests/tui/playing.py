@@ -20,12 +20,13 @@ from app.widgets.prompt_input import PromptInput
 from app.widgets.reply_markdown import ReplyMarkdown
 from dart_core.client import EngineClient
 
-FAKE = Settings(model="fake:?rate=0")
+FAKE = Settings(model="fake:?rate=0")  # long replies with code and tables, which take 0.3 s to draw
+BRIEF = Settings(model=f"fake:{Path(__file__).parents[1] / 'data' / 'brief.json'}?rate=0")
 SLOW = Settings(model="fake:?rate=2")  # never at its end before a test stops it
 
 
 @asynccontextmanager
-async def chat(home: Path, settings: Settings = FAKE, chat_id: int | None = None,
+async def chat(home: Path, settings: Settings = BRIEF, chat_id: int | None = None,
                size: tuple[int, int] = (100, 30)) -> AsyncIterator[tuple[Any, Store]]:  # fmt: skip
     """A running chat with its store."""
     store, client = Store.open(home / "chats.db"), EngineClient(home / "log")

@@ -21,11 +21,11 @@ from app.widgets.status_line import StatusLine
 from app.widgets.tree_panel import TreePanel
 from dart_core.client import EngineClient
 from models.errors import UsageError
-from tests.tui.playing import SLOW, chat, chat_screen, say, settled, shown, stored, until
+from tests.tui.playing import FAKE, SLOW, chat, chat_screen, say, settled, shown, stored, until
 
 
 async def test_a_reply_is_shown_and_kept(tmp_path: Path) -> None:
-    async with chat(tmp_path) as (pilot, _):
+    async with chat(tmp_path, FAKE) as (pilot, _):
         await settled(pilot)
         await say(pilot, "hello")
         await settled(pilot)
@@ -129,7 +129,7 @@ async def test_continuing_goes_on_from_the_text_there_is(tmp_path: Path) -> None
 
 
 async def test_comparing_writes_the_reply_without_drafting_beside_it(tmp_path: Path) -> None:
-    async with chat(tmp_path) as (pilot, _):
+    async with chat(tmp_path, FAKE) as (pilot, _):
         await settled(pilot)
         await say(pilot, "hello")
         await settled(pilot)

@@ -43,7 +43,7 @@ async def test_a_reply_that_cannot_be_stored_is_shown_and_stored_later(tmp_path,
         with other:
             await settled(pilot)
             text = shown(pilot)[-1]
-            assert "List<String>" in text
+            assert text == "Well said."
             assert stored(pilot)[-1][1] == ""
             assert any("cannot be stored" in note for note in notes(pilot))
             assert "not stored" in str(chat_screen(pilot).query(".note").last(Static).content)
@@ -212,7 +212,7 @@ async def test_up_moves_in_a_wrapped_line_before_it_recalls(tmp_path):
 
 
 async def test_page_keys_scroll_the_conversation(tmp_path):
-    async with chat(tmp_path, size=(80, 16)) as (pilot, _):
+    async with chat(tmp_path, FAKE, size=(80, 16)) as (pilot, _):
         await settled(pilot)
         await say(pilot, "hello")
         await settled(pilot)
@@ -278,7 +278,7 @@ async def test_a_tree_opened_in_the_middle_of_a_reply_says_when_it_comes(tmp_pat
 
 
 async def test_the_model_says_what_it_runs_on(tmp_path):
-    async with chat(tmp_path, FAKE) as (pilot, _):
+    async with chat(tmp_path) as (pilot, _):
         await settled(pilot)
         await pilot.pause(0.1)
         assert "a script, not a model" in str(chat_screen(pilot).query_one("#welcome", Static).content)
