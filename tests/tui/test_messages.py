@@ -9,7 +9,7 @@ from textual.widgets._footer import FooterKey
 from app.settings import Settings
 from app.widgets.message_view import SHOWN_LINES, MessageView
 from app.widgets.prompt_input import PromptInput
-from tests.tui.playing import SLOW, chat, chat_screen, say, settled, stored
+from tests.tui.playing import FAKE, SLOW, chat, chat_screen, say, settled, stored
 
 
 async def two_turns(pilot) -> list[tuple[str, str, str]]:
@@ -50,7 +50,7 @@ async def test_an_edit_is_given_up_by_escape(tmp_path: Path):
 
 
 async def test_a_reply_is_edited_and_continued(tmp_path: Path):
-    async with chat(tmp_path) as (pilot, _):
+    async with chat(tmp_path, FAKE) as (pilot, _):
         before = await two_turns(pilot)
         await pilot.press("ctrl+up", "e")
         prompt = chat_screen(pilot).query_one(PromptInput)
