@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dart_core.events import Step, TreeView
 
+BAR = 20  # characters of a full bar
 ACCEPTED, REJECTED, OWN = "✓", "✗", "→"
 
 
@@ -24,19 +25,39 @@ def tree_lines(step: Step) -> list[str]:
     return lines
 
 
-def acceptance_by_depth(steps: Sequence[Step]) -> str:
-    """Such as "accepted by depth: 62% 40%": of the trees that reach a depth, how many had it right.
-
-    Empty where no tree has a draft.
-    """
+def shares_by_depth(steps: Sequence[Step]) -> list[tuple[float, int]]:
+    """For depths 1, 2, …: which share of the trees that reach it had it right, in [0, 1], and how many reach it."""
     reached: Counter[int] = Counter()
     right: Counter[int] = Counter()
     for step in steps:
         if step.tree is not None:
             reached.update(range(1, max(step.tree.depths) + 1))
             right.update(range(1, len(step.accepted)))
-    shares = [f" {100 * right[depth] / reached[depth]:.0f}%" for depth in sorted(reached)]
+    return [(right[depth] / reached[depth], reached[depth]) for depth in sorted(reached)]
+
+
+def acceptance_by_depth(steps: Sequence[Step]) -> str:
+    """Such as "accepted by depth: 62% 40%"; empty where no tree has a draft."""
+    shares = [f" {100 * share:.0f}%" for share, _ in shares_by_depth(steps)]
     return f"accepted by depth:{''.join(shares)}" if shares else ""
+
+
+def acceptance_bars(steps: Sequence[Step]) -> str:
+    """The same as bars, a line each."""
+    lines = [
+        f"{depth} {'█' * round(BAR * share)}{'░' * (BAR - round(BAR * share))} {100 * share:3.0f}% of {reached}"
+        for depth, (share, reached) in enumerate(shares_by_depth(steps), 1)
+    ]
+    return "\n".join(["Accepted by depth", *lines]) if lines else ""
+
+
+def pieces(step: Step) -> list[tuple[str, bool]]:
+    """The tokens that a step with a tree wrote: text, and whether it was drafted."""
+    if step.tree is None:
+        return []
+    drafted = [(step.tree.texts[node], True) for node in step.accepted[1:]]
+    own = [(step.own_text, False)] * (len(step.token_ids) > len(drafted))
+    return drafted + own
 
 
 def visible(text: str) -> str:

@@ -36,6 +36,7 @@ from dart_core.options import GenerateOptions
 from models.errors import DartError
 
 FLUSHES_PER_SECOND = 15
+TALL = 34  # rows from which the panel has room for more than the tree
 WIDE = 110  # columns from which the tree stands beside the text
 
 
@@ -97,8 +98,9 @@ class ChatScreen(Screen[None]):
         self.set_interval(1 / FLUSHES_PER_SECOND, self._flush)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Puts the tree beside the text where there is room."""
+        """Puts the tree beside the text where there is room, and what it led to below it."""
         self.set_class(event.size.width >= WIDE, "-wide")
+        self.set_class(event.size.height >= TALL, "-tall")
 
     @property
     def model_name(self) -> str:

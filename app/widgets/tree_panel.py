@@ -1,14 +1,19 @@
 """The draft tree of a step: what was guessed, what was accepted, what the target wrote instead."""
 
+import re
+
 from textual.app import ComposeResult
 from textual.containers import ScrollableContainer, Vertical
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from app.tree_text import ACCEPTED, OWN, REJECTED, acceptance_by_depth, tree_lines
+from app.tree_text import ACCEPTED, OWN, REJECTED, acceptance_bars, acceptance_by_depth, pieces, tree_lines
 from dart_core.events import Step
 
-STYLES = {ACCEPTED: "$text-success bold", OWN: "$text-warning bold", REJECTED: "$text-muted"}
+STYLES = {ACCEPTED: "$text-success bold", OWN: "$text-warning bold", REJECTED: "$foreground 60%"}
+NEWLINES = re.compile(r"\n+")
+DRAFTED = "$text-success underline"
+WRITTEN_CHARACTERS = 300  # of the reply, up to the step that is looked at
 LEGEND = f"{ACCEPTED} accepted  {REJECTED} rejected  {OWN} the model's own"
 
 
@@ -22,11 +27,12 @@ class TreePanel(Vertical):
         self._blind = False  # the reply is being written without its trees
 
     def compose(self) -> ComposeResult:
-        """Heading, accepted lengths, tree."""
+        """Heading, accepted lengths, tree, and where there is room the text it led to."""
         yield Static(id="tree-head")
         yield Sparkline([], summary_function=max)
         with ScrollableContainer(id="tree-scroll"):
             yield Static(id="tree-lines")
+        yield Static(id="tree-foot")
 
     def on_mount(self) -> None:
         """Says what will be seen here."""
@@ -58,7 +64,9 @@ class TreePanel(Vertical):
             return
         head, lines = self.query_one("#tree-head", Static), self.query_one("#tree-lines", Static)
         self.query_one(Sparkline).data = [len(step.token_ids) for step in self._steps[-60:]]
+        foot = self.query_one("#tree-foot", Static)
         if not self._steps:
+            foot.update()
             head.update(Content("Draft tree"))
             when = "from the next reply on" if self._blind else "while the next reply is written"
             lines.update(Content(f"{LEGEND}\n\nThe tree of each step shows here\n{when}."))
@@ -68,8 +76,24 @@ class TreePanel(Vertical):
         first, *tree = tree_lines(step)
         held = "" if self._place is None else " (held)"
         head.update(Content(f"Step {place + 1} of {len(self._steps)}{held}: {first}"))
-        below = f"\n{LEGEND}\n{acceptance_by_depth(self._steps)}".rstrip()
+        roomy = foot.display
+        below = f"\n{LEGEND}\n{'' if roomy else acceptance_by_depth(self._steps)}".rstrip()
         lines.update(Content("\n").join([*(_styled(line) for line in tree), Content(below)]))
+        if roomy:
+            foot.update(Content("\n\n").join([acceptance_bars(self._steps), _written(self._steps[: place + 1])]))
+
+
+def _written(steps: list[Step]) -> Content:
+    """The end of the text that steps wrote, drafted tokens underlined."""
+    newest: list[tuple[str, bool]] = []
+    length = 0
+    for step in reversed(steps):
+        newest[:0] = pieces(step)
+        length += sum(len(text) for text, _ in pieces(step))
+        if length > WRITTEN_CHARACTERS:
+            break
+    lines = [(NEWLINES.sub("⏎", text), DRAFTED if drafted else "") for text, drafted in newest]
+    return Content.assemble("Written, drafted tokens underlined\n", *lines)
 
 
 def _styled(line: str) -> Content:

@@ -160,6 +160,13 @@ async def test_the_tree_shows_what_was_accepted(tmp_path: Path) -> None:
             back += 1
             assert "held" in str(panel.query_one("#tree-head", Static).content)
         lines = str(panel.query_one("#tree-lines", Static).content).split("\n\n")[0].splitlines()
+        foot = str(panel.query_one("#tree-foot", Static).content)
+        assert re.search(r"^1 █+░* +\d+% of \d+$", foot, re.MULTILINE)
+        assert "hear the second" in foot
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+        assert not panel.query_one("#tree-foot").display
+        await pilot.press("f3", "f4")
         assert "accepted by depth: " in str(panel.query_one("#tree-lines", Static).content)
         assert lines[0].startswith('✓ "'), "the root is accepted"
         assert any(re.match(r'[ │├└─]+✓ ".*" 0\.\d\d (head|ngram)$', line) for line in lines)

@@ -65,7 +65,7 @@ async def test_a_reply_is_edited_and_continued(tmp_path: Path):
 
 
 async def test_an_earlier_reply_is_written_again(tmp_path: Path):
-    async with chat(tmp_path) as (pilot, _):
+    async with chat(tmp_path, FAKE) as (pilot, _):
         before = await two_turns(pilot)
         await pilot.press("ctrl+up", "up", "up", "r")
         await settled(pilot)

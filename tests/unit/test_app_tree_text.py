@@ -1,6 +1,6 @@
 """Draft trees as text."""
 
-from app.tree_text import acceptance_by_depth, tree_lines, visible
+from app.tree_text import acceptance_bars, acceptance_by_depth, pieces, tree_lines, visible
 from dart_core.events import Step, TreeView
 
 TREE = TreeView(
@@ -51,3 +51,19 @@ def test_acceptance_by_depth_counts_only_the_trees_that_reach_it():
     ]
     assert acceptance_by_depth(steps) == "accepted by depth: 67% 50%"
     assert acceptance_by_depth(steps[3:]) == ""
+
+
+def test_what_a_step_wrote_by_who_guessed_it():
+    assert pieces(Step(8, (0, 1), (2, 9), " ran", 12.34, 40, TREE)) == [(" cat", True), (" ran", False)]
+    assert pieces(Step(8, (0, 1), (2,), "", 12.34, 40, TREE)) == [(" cat", True)]
+    assert pieces(Step(8, (0, 1), (2, 9), " ran", 12.34, 40)) == []
+
+
+def test_acceptance_as_bars():
+    step = Step(8, (0, 1), (2, 9), " ran", 12.34, 40, TREE)
+    other = Step(8, (0,), (9,), " ran", 12.34, 40, TREE)
+    assert acceptance_bars([step, other]).splitlines()[1:] == [
+        "1 ██████████░░░░░░░░░░  50% of 2",
+        "2 ░░░░░░░░░░░░░░░░░░░░   0% of 2",
+    ]
+    assert acceptance_bars([]) == ""
