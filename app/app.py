@@ -1,12 +1,16 @@
 """The chat as a Textual application: themes, and the one screen everything happens on."""
 
 import sys
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 
+from app.commands import COMMANDS
 from app.screens.chat import ChatScreen
 from app.settings import Settings
 from app.stderr_guard import stderr_to_log
@@ -34,6 +38,13 @@ class DartChat(App[None]):
     def on_mount(self) -> None:
         """Opens the chat."""
         self.push_screen(self._chat)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The slash commands in the palette (Ctrl+P); those that need more words are put into the input."""
+        for command in COMMANDS:
+            yield SystemCommand(command.usage, command.help, partial(self._chat.choose_command, command))
+        for name in sorted(self.available_themes):
+            yield SystemCommand(f"/theme {name}", "", partial(self.choose_theme, name), discover=False)
 
     def choose_theme(self, asked: str) -> None:
         """Changes the colours. Raises UsageError."""

@@ -13,7 +13,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from app.commands import is_command, parse
+from app.commands import Command, is_command, parse
 from app.comparison import comparison, is_repetition
 from app.completion import completions
 from app.conversation import Conversation
@@ -31,7 +31,7 @@ from app.widgets.transcript import Transcript
 from app.widgets.tree_panel import TreePanel
 from app.writing import Writing
 from dart_core.client import EngineClient
-from dart_core.events import Event, Failed, Finished, Loading, ModelInfo, Ready
+from dart_core.events import Event, Failed, Finished, Loading, ModelInfo, Prefill, Ready
 from dart_core.options import GenerateOptions
 from models.errors import DartError
 
@@ -87,7 +87,7 @@ class ChatScreen(Screen[None]):
         yield menu
         yield PromptInput(menu, lambda typed: completions(typed, self.settings))
         yield StatusLine()
-        yield Footer(compact=True, show_command_palette=False)
+        yield Footer(compact=True)
 
     async def on_mount(self) -> None:
         """Shows the chat there is, and begins to listen to the engine."""
@@ -223,9 +223,12 @@ class ChatScreen(Screen[None]):
 
     async def _loaded(self, event: Event) -> None:
         if isinstance(event, Loading):
+            self.query_one(LoadingBar).show(event)
+        elif isinstance(event, Prefill):
             bar = self.query_one(LoadingBar)
-            bar.display = True
-            bar.show(event)
+            bar.display = False
+            if event.done < event.total:
+                bar.show(event)
         elif isinstance(event, Ready):
             self.model = event.info
             self.query_one(LoadingBar).display = False
@@ -306,6 +309,16 @@ class ChatScreen(Screen[None]):
             self.complain(error.cause, error.hint)
             if typed:
                 self.query_one(PromptInput).give_back([text])
+
+    async def choose_command(self, command: Command) -> None:
+        """Does a command that was chosen from the palette, or puts it into the input where it needs more words."""
+        if command.wants_argument:
+            prompt = self.query_one(PromptInput)
+            prompt.text = f"/{command.name} "
+            prompt.move_cursor(prompt.document.end)
+            prompt.focus()
+        else:
+            await self.command(f"/{command.name}")
 
     async def action_command(self, text: str) -> None:
         """A key that stands for a command."""

@@ -1,4 +1,4 @@
-"""Earlier chats: search, open, delete, bring back."""
+"""Earlier chats: search, open, rename, pin, delete, bring back."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,28 +16,40 @@ from textual.widgets.option_list import Option
 
 from app.store import Chat, Store, StoreError
 
+KEYS = "Enter open · F2 rename · F3 pin · ^D delete · ^Z bring back · Esc close"
+
 
 class ChatsScreen(ModalScreen[int | None]):
     """Gives the chosen chat's number, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "Close"),
-        Binding("f8,ctrl+d", "delete", "Delete"),
+        Binding("escape", "close", "Close"),
+        Binding("f2", "rename", "Rename"),
+        Binding("f3", "pin", "Pin"),
+        Binding("f8,ctrl+d", "delete", "Delete", priority=True),  # before the input's own Ctrl+D
         Binding("ctrl+z", "undelete", "Bring back"),
+        Binding("up", "move('cursor_up')", "Up", show=False),
+        Binding("down", "move('cursor_down')", "Down", show=False),
+        Binding("pageup", "move('page_up')", "Page up", show=False),
+        Binding("pagedown", "move('page_down')", "Page down", show=False),
     ]
 
     def __init__(self, store: Store, words: str = "") -> None:
         super().__init__()
         self._store = store
         self._words = words
+        self._chats: list[Chat] = []
         self._deleted: list[int] = []
+        self._renaming: Chat | None = None
 
     def compose(self) -> ComposeResult:
-        """A search line above the list."""
+        """A search line above the list. The line keeps the keys."""
         with Vertical():
             yield Input(self._words, placeholder="Search in all chats")
-            yield OptionList()
-            yield Label("Enter opens · Ctrl+D deletes · Ctrl+Z brings back · Esc closes")
+            chats = OptionList()
+            chats.can_focus = False
+            yield chats
+            yield Label(KEYS)
 
     def on_mount(self) -> None:
         """Shows all chats."""
@@ -46,21 +58,66 @@ class ChatsScreen(ModalScreen[int | None]):
     @on(Input.Changed)
     def search(self, event: Input.Changed) -> None:
         """Narrows the list while one types."""
-        self._fill(event.value)
+        if self._renaming is None:
+            self._words = event.value
+            self._fill(event.value)
 
     @on(Input.Submitted)
-    def open_first(self) -> None:
-        """Enter in the search line opens the marked chat."""
-        self.query_one(OptionList).action_select()
+    def open_marked(self, event: Input.Submitted) -> None:
+        """Enter opens the marked chat, or keeps its new title."""
+        if self._renaming is None:
+            self.query_one(OptionList).action_select()
+            return
+        if event.value.strip():
+            with self._complaints():
+                self._store.rename(self._renaming.id, event.value.strip())
+        self._search_again()
 
     @on(OptionList.OptionSelected)
     def choose(self, event: OptionList.OptionSelected) -> None:
         """Opens a chat."""
-        self.dismiss(int(event.option_id or 0))
+        self.dismiss(self._chats[event.option_index].id)
 
-    def key_down(self) -> None:
-        """From the search line into the list."""
-        self.query_one(OptionList).focus()
+    def action_move(self, action: str) -> None:
+        """Moves the mark."""
+        getattr(self.query_one(OptionList), f"action_{action}")()
+
+    def action_close(self) -> None:
+        """Leaves the title as it was, or the list."""
+        if self._renaming is None:
+            self.dismiss(None)
+        else:
+            self._search_again()
+
+    def action_rename(self) -> None:
+        """Puts the marked chat's title into the line, to be changed."""
+        self._renaming = self._marked
+        if self._renaming is not None:
+            line = self.query_one(Input)
+            line.border_title = "New title: Enter keeps it, Esc leaves it as it was"
+            line.value = self._renaming.title
+            line.action_end()
+
+    def action_pin(self) -> None:
+        """Keeps the marked chat at the top, or no longer."""
+        if (chat := self._marked) is not None:
+            with self._complaints():
+                self._store.pin(chat.id, not chat.pinned)
+            self._fill(self._words, marked=chat.id)
+
+    def _search_again(self) -> None:
+        marked = self._renaming.id if self._renaming else None
+        line = self.query_one(Input)
+        line.border_title = ""
+        with line.prevent(Input.Changed):
+            line.value = self._words
+        self._renaming = None
+        self._fill(self._words, marked)
+
+    @property
+    def _marked(self) -> Chat | None:
+        place = self.query_one(OptionList).highlighted
+        return self._chats[place] if place is not None and self._chats else None
 
     @contextmanager
     def _complaints(self) -> Iterator[None]:
@@ -72,34 +129,37 @@ class ChatsScreen(ModalScreen[int | None]):
 
     def action_delete(self) -> None:
         """Deletes the marked chat; it can be brought back for a week."""
-        chats = self.query_one(OptionList)
-        if chats.highlighted is not None and chats.option_count:
-            chat = int(chats.get_option_at_index(chats.highlighted).id or 0)
+        chat = self._marked
+        if chat is not None and self._renaming is None:
             with self._complaints():
-                self._store.delete(chat)
-                self._deleted.append(chat)
-            self._fill(self.query_one(Input).value)
+                self._store.delete(chat.id)
+                self._deleted.append(chat.id)
+            self._fill(self._words)
 
     def action_undelete(self) -> None:
         """Brings back what was deleted last."""
         if self._deleted:
             with self._complaints():
                 self._store.undelete(self._deleted[-1])
-                self._deleted.pop()
-            self._fill(self.query_one(Input).value)
+                self._fill(self._words, marked=self._deleted.pop())
 
-    def _fill(self, words: str) -> None:
-        chats = self.query_one(OptionList)
-        found: list[Chat] = []
+    def _fill(self, words: str, marked: int | None = None) -> None:
         with self._complaints():
-            found = self._store.chats(words)
+            self._chats = self._store.chats(words)
+        chats = self.query_one(OptionList)
         chats.clear_options()
-        for chat in found:
-            when = datetime.fromtimestamp(chat.updated)
-            pin = "* " if chat.pinned else ""
-            line = Content.assemble((f"{when:%Y-%m-%d %H:%M}  ", "$text-muted"), f"{pin}{chat.title}")
-            if words:
-                line = Content.assemble(line, (f"\n   {chat.snippet[:100]}", "$text-muted"))
-            chats.add_option(Option(line, id=str(chat.id)))
-        if chats.option_count:
-            chats.highlighted = 0
+        chats.add_options(Option(_line(chat, words)) for chat in self._chats)
+        places = [place for place, chat in enumerate(self._chats) if chat.id == marked]
+        chats.highlighted = (places or [0])[0] if self._chats else None
+        if not self._chats:
+            nothing = "No chat holds these words." if words.strip() else "No chats yet: what you write is kept here."
+            chats.add_option(Option(Content.styled(nothing, "$foreground 60%"), disabled=True))
+
+
+def _line(chat: Chat, words: str) -> Content:
+    """Time and title, and below them the words that were searched for."""
+    when = datetime.fromtimestamp(chat.updated)
+    line = Content.assemble((f"{when:%Y-%m-%d %H:%M}  ", "$foreground 60%"), f"{'* ' * chat.pinned}{chat.title}")
+    if words.strip():
+        line = Content.assemble(line, (f"\n   {chat.snippet[:100]}", "$foreground 60%"))
+    return line

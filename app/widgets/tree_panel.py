@@ -38,6 +38,10 @@ class TreePanel(Vertical):
         """Says what will be seen here."""
         self.redraw()
 
+    def on_resize(self) -> None:
+        """More or less room."""
+        self.redraw()
+
     def clear(self) -> None:
         """A new reply begins."""
         self._steps, self._place, self._blind = [], None, False

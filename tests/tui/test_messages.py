@@ -3,12 +3,14 @@
 import asyncio
 from pathlib import Path
 
-from textual.widgets import Collapsible, Footer, Static
+from textual.widgets import Collapsible, Footer, Label, ProgressBar, Static
 from textual.widgets._footer import FooterKey
 
 from app.settings import Settings
+from app.widgets.loading_bar import LoadingBar
 from app.widgets.message_view import SHOWN_LINES, MessageView
 from app.widgets.prompt_input import PromptInput
+from dart_core.events import Prefill
 from tests.tui.playing import FAKE, SLOW, chat, chat_screen, say, settled, stored
 
 
@@ -144,3 +146,17 @@ async def test_the_footer_shows_the_keys_of_the_moment(tmp_path: Path):
         await pilot.press("ctrl+up")
         await pilot.pause()
         assert {"Edit", "Copy"} <= keys(pilot)
+
+
+async def test_reading_a_long_prompt_shows_how_far_it_is(tmp_path: Path):
+    async with chat(tmp_path) as (pilot, _):
+        await settled(pilot)
+        screen = chat_screen(pilot)
+        bar = screen.query_one(LoadingBar)
+        assert not bar.display
+        await screen._loaded(Prefill(done=400, total=1000, reused=100))
+        assert bar.display
+        assert str(bar.query_one("#stage", Label).content) == "reading 900 tokens"
+        assert bar.query_one(ProgressBar).percentage == 0.4
+        await screen._loaded(Prefill(done=1000, total=1000, reused=100))
+        assert not bar.display
