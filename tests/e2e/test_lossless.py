@@ -20,9 +20,9 @@ from models.weights import load_target
 DATA = Path(__file__).parent.parent / "data"
 PROMPTS = [json.loads(line)["prompt"] for line in (DATA / "bench_prompts.jsonl").read_text().splitlines()]
 EDIT = (
-    "Repeat this text word for word, but write 'fox' instead of 'cat':\n"
-    "The quick brown cat jumps over the lazy dog near the river bank. The dog sleeps in the warm afternoon sun, "
-    "and the cat watches the birds above the old stone bridge while the water flows slowly to the distant sea."
+    "Copy the following text and correct its spelling:\n\n"
+    "The quick brown cat jumps over the lazy dog near the rivr bank. The dog sleeps in the warm afternon sun, and the "
+    "cat watches the birds above the old stone bridge while the water flows slowly to the distant sea."
 )
 
 
