@@ -27,7 +27,8 @@ EDIT = (
 
 
 def reply(engine: Engine, prompt: str, options: GenerateOptions) -> tuple[list[int], Finished]:
-    """Token ids and figures of one reply by a drafter that has learnt nothing yet."""
+    """Token ids and figures of one reply by a drafter that has learnt nothing yet and an empty cache."""
+    engine.close()
     engine.drafter = NgramDrafter(new_table())
     tokens: list[int] = []
     for event in engine.generate(prompt, options):
