@@ -33,7 +33,8 @@ def shares_by_depth(steps: Sequence[Step]) -> list[tuple[float, int]]:
         if step.tree is not None:
             reached.update(range(1, max(step.tree.depths) + 1))
             right.update(range(1, len(step.accepted)))
-    return [(right[depth] / reached[depth], reached[depth]) for depth in sorted(reached)]
+    deepest = min(max(right, default=0) + 1, max(reached, default=0))  # below are only zeros
+    return [(right[depth] / reached[depth], reached[depth]) for depth in range(1, deepest + 1)]
 
 
 def acceptance_by_depth(steps: Sequence[Step]) -> str:

@@ -33,6 +33,7 @@ from app.writing import Writing
 from dart_core.client import EngineClient
 from dart_core.events import Event, Failed, Finished, Loading, ModelInfo, Prefill, Ready
 from dart_core.options import GenerateOptions
+from models.catalog import DEFAULT_NAME
 from models.errors import DartError
 
 FLUSHES_PER_SECOND = 15
@@ -105,7 +106,9 @@ class ChatScreen(Screen[None]):
     @property
     def model_name(self) -> str:
         """The model's name for people."""
-        return self.model.name if self.model else self.settings.model
+        if self.model:
+            return self.model.name
+        return DEFAULT_NAME if self.settings.model == "default" else self.settings.model
 
     @contextmanager
     def complaints(self) -> Iterator[None]:
@@ -222,13 +225,8 @@ class ChatScreen(Screen[None]):
                 await self._write(self.writing, received)
 
     async def _loaded(self, event: Event) -> None:
-        if isinstance(event, Loading):
+        if isinstance(event, Loading | Prefill):
             self.query_one(LoadingBar).show(event)
-        elif isinstance(event, Prefill):
-            bar = self.query_one(LoadingBar)
-            bar.display = False
-            if event.done < event.total:
-                bar.show(event)
         elif isinstance(event, Ready):
             self.model = event.info
             self.query_one(LoadingBar).display = False
@@ -241,6 +239,8 @@ class ChatScreen(Screen[None]):
             self.show_status()
             if self.writing is None:
                 self.complain(event.error, event.hint)
+        else:
+            self.query_one(LoadingBar).display = False  # the prompt has been read
 
     async def _write(self, writing: Writing, received: list[Event]) -> None:
         stored_before = writing.unsaved is None
@@ -286,7 +286,7 @@ class ChatScreen(Screen[None]):
             Status(
                 self.model_name
                 if model
-                else f"{self.settings.model}: {'not opened' if self.load_failed else 'loading'}",
+                else f"{self.model_name}: {'not opened' if self.load_failed else 'loading'}",
                 speed,
                 tau,
                 context,
@@ -339,8 +339,9 @@ class ChatScreen(Screen[None]):
         if action == "tree_step":
             return self.query_one(TreePanel).has_class("-shown")
         if action == "command":
-            idle = self.writing is None
-            return idle and (parameters[0] not in ("/regen", "/copy") or self.conversation.chat_id is not None)
+            if parameters[0] in ("/regen", "/copy") and self.conversation.chat_id is None:
+                return False
+            return self.writing is None or parameters[0] == "/copy" or None
         return True
 
     @on(MessageView.Asked)

@@ -15,7 +15,7 @@ class CodeFence(MarkdownFence):
     """Plain while the reply is being written; `colour` adds the colours once it is whole."""
 
     DEFAULT_CSS = """
-    CodeFence { padding: 1 2; }
+    CodeFence { padding: 0 2; }
     CodeFence > Label { padding: 0; }
     """
 

@@ -24,12 +24,12 @@ class MessageView(Vertical, can_focus=True):
         Binding("e", "ask('edit')", "Edit"),
         Binding("r", "ask('again')", "Again"),
         Binding("c,y", "ask('copy')", "Copy"),
-        Binding("b", "ask('branch')", "New chat from here"),
-        Binding("left", "ask('before')", "Version before"),
-        Binding("right", "ask('after')", "after"),
+        Binding("b", "ask('branch')", "Branch"),
+        Binding("left", "ask('before')", "Before"),
+        Binding("right", "ask('after')", "After"),
         Binding("up,ctrl+up,k", "screen.select(-1)", "Up", show=False),
         Binding("down,ctrl+down,j", "screen.select(1)", "Down", show=False),
-        Binding("escape,enter", "screen.select(1000000)", "Input"),
+        Binding("escape,enter", "screen.select(1000000)", "Back"),
     ]
 
     class Asked(TextualMessage):

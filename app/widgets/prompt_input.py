@@ -47,6 +47,7 @@ class PromptInput(TextArea):
         self._place = 0  # in the history; its end is the text being written
         self._draft = ""
         self._quiet_for = ""  # the text whose completions were closed
+        self._offered_for = ""  # the text whose completions the menu shows
 
     @property
     def whole_text(self) -> str:
@@ -92,6 +93,7 @@ class PromptInput(TextArea):
 
     @on(TextArea.Changed)
     def _offer(self) -> None:
+        self._offered_for = self.text
         self._menu.offer([] if self.text == self._quiet_for else self._complete(self.text))
 
     def action_newline(self) -> None:
@@ -111,6 +113,10 @@ class PromptInput(TextArea):
 
     def _choose(self, key: str) -> bool:
         """Keys of the open menu; False for those that are not."""
+        if self._offered_for != self.text:
+            self._offer()  # keys that come fast are here before the word that the text has changed
+            if not self._menu.display:
+                return False
         chosen = self._menu.chosen
         if key in ("up", "down"):
             self._menu.move(-1 if key == "up" else 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.events import Key
 from textual.widgets import Button, Static
 from textual.widgets._markdown import MarkdownBlock
 
@@ -15,6 +16,7 @@ from app.app import DartChat
 from app.settings import Settings
 from app.store import Store
 from app.widgets.code_fence import CodeFence
+from app.widgets.completion_menu import CompletionMenu
 from app.widgets.prompt_input import PromptInput
 from app.widgets.reply_markdown import ReplyMarkdown
 from app.widgets.status_line import StatusLine
@@ -233,6 +235,40 @@ async def test_ctrl_c_stops_first_and_leaves_at_the_second_press(tmp_path: Path)
         await pilot.press("ctrl+c")
         await pilot.pause()
         assert not pilot.app.is_running
+
+
+async def test_keys_that_come_fast_choose_what_was_typed(tmp_path: Path) -> None:
+    async with chat(tmp_path) as (pilot, _):
+        await settled(pilot)
+        prompt = chat_screen(pilot).query_one(PromptInput)
+        await pilot.press("/")
+        await pilot.pause()
+        for key in (*"tree", "enter"):
+            prompt.post_message(Key(key, key if len(key) == 1 else None))
+        await pilot.pause()
+        assert chat_screen(pilot).query_one(TreePanel).display
+
+
+async def test_a_command_is_completed(tmp_path: Path) -> None:
+    async with chat(tmp_path) as (pilot, _):
+        await settled(pilot)
+        prompt = chat_screen(pilot).query_one(PromptInput)
+        menu = chat_screen(pilot).query_one(CompletionMenu)
+        await pilot.press(*"/re")
+        assert menu.display
+        await pilot.press("down", "tab")
+        assert prompt.text == "/rename "
+        assert not menu.display
+        prompt.text = ""
+        await pilot.press(*"/dr", "enter")
+        assert prompt.text == "/draft "
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert prompt.text == ""
+        assert not chat_screen(pilot).settings.draft
+        await pilot.press(*"/t", "escape")
+        assert not menu.display
+        assert prompt.text == "/t"
 
 
 async def test_up_recalls_what_was_sent(tmp_path: Path) -> None:
