@@ -44,7 +44,7 @@ COMMANDS = (
     Command("/tree", "show or hide the draft tree"),
     Command("/draft on|off", "drafting; the text is the same, only slower without"),
     Command("/compare", "write the last reply with and without drafting, and compare"),
-    Command("/model [NAME]", "another model: default, directory, .gguf file, cached hub id"),
+    Command("/model [NAME]", "another model: default, directory, .gguf file, cached hub id; alone: a list"),
     Command("/copy [N]", "copy the last reply, or its code block N"),
     Command("/save [FILE]", "write this chat to a file: Markdown, or .json with all branches"),
     Command("/import FILE", "add a chat that was saved"),

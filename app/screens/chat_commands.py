@@ -112,9 +112,16 @@ async def draft(screen: "ChatScreen", argument: str) -> None:
 
 
 async def model(screen: "ChatScreen", name: str) -> None:
-    """Opens another model in place of this one; the chat stays."""
+    """Opens another model in place of this one, or shows those there are; the chat stays."""
     if not name:
-        raise UsageError("which model?", "/model default, or a directory, a .gguf file or a cached hub id")
+        from app.screens.models import ModelsScreen
+
+        async def chosen(spec: str | None) -> None:
+            if spec:
+                await screen.command(f"/model {spec}")
+
+        screen.app.push_screen(ModelsScreen(), chosen)
+        return
     screen.settings = replace(screen.settings, model=name)
     screen.model, screen.load_failed = None, False
     screen.client.start(screen.settings.engine_options())
