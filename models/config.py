@@ -25,9 +25,9 @@ def read_config(directory: Path) -> DecoderConfig:
     from transformers import AutoConfig
 
     try:
-        source = AutoConfig.from_pretrained(directory)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{directory / 'config.json'} cannot be read: {_first_line(error)}", SUPPORTED) from error
+        source = AutoConfig.from_pretrained(directory, trust_remote_code=False)
+    except Exception as error:  # transformers raises nearly anything for a config that is wrong
+        raise ModelError(f"{directory / 'config.json'} cannot be read: {_in_short(error)}", SUPPORTED) from error
     return decoder_config(source)
 
 
@@ -37,17 +37,22 @@ def decoder_config(source: Any) -> DecoderConfig:
     if family not in FAMILIES:
         raise ModelError(f"the model is a {family!r}", f"{SUPPORTED}; try: dart-chat --model default")
     rope = source.rope_parameters or {}
+    coded = _quantisation(source)
+    heads, kv_heads = source.num_attention_heads, source.num_key_value_heads or source.num_attention_heads
+    if min(source.hidden_size, source.intermediate_size, source.num_hidden_layers, source.vocab_size, kv_heads) < 1:
+        raise ModelError("config.json has a size below 1", "download the model again")
+    head_dim = getattr(source, "head_dim", None) or source.hidden_size // heads
     refusals = {
         f"hidden_act {source.hidden_act!r}": source.hidden_act != "silu",
-        "biases in the MLP": bool(getattr(source, "mlp_bias", False)),
         "a sliding window in some layers only": family.startswith("qwen") and bool(source.use_sliding_window),
         f"rope type {rope.get('rope_type')!r}": rope.get("rope_type", "default") not in ROPE_TYPES,
         "rotary embedding of a part of each head": rope.get("partial_rotary_factor", 1.0) != 1.0,
+        f"weights quantised by {coded!r}": coded not in (None, "bitsandbytes"),
+        f"{heads} heads over {kv_heads} key-value heads": heads % kv_heads != 0,
     }
     for found, refused in refusals.items():
         if refused:
             raise ModelError(f"the model has {found}, which this decoder does not do", SUPPORTED)
-    heads = source.num_attention_heads
     window = getattr(source, "sliding_window", None) if family == "mistral" else None
     return DecoderConfig(
         family=family,
@@ -55,8 +60,8 @@ def decoder_config(source: Any) -> DecoderConfig:
         intermediate_size=source.intermediate_size,
         layers=source.num_hidden_layers,
         heads=heads,
-        kv_heads=source.num_key_value_heads or heads,
-        head_dim=getattr(source, "head_dim", None) or source.hidden_size // heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         vocab_size=source.vocab_size,
         norm_eps=source.rms_norm_eps,
         max_context=source.max_position_embeddings,
@@ -78,5 +83,12 @@ def rotary(config: DecoderConfig) -> tuple[Tensor, float]:
     return frequency.float(), float(scale)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _quantisation(source: Any) -> str | None:
+    """What quantised the checkpoint, as its config says; None for floating point."""
+    settings = getattr(source, "quantization_config", None) or {}
+    method = settings.get("quant_method") if isinstance(settings, dict) else getattr(settings, "quant_method", None)
+    return None if method is None else str(getattr(method, "value", method))
+
+
+def _in_short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

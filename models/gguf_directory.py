@@ -1,30 +1,36 @@
-"""A GGUF file's config and tokenizer as a directory in the cache: transformers needs 9 s for them, once."""
+"""A GGUF file's config and tokenizer as a directory in the cache: transformers needs 5 s for the tokenizer, once."""
 
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from kernels.cache import cache_dir
 from models.errors import ModelError
+from models.progress import Progress, silent
 
-Progress = Callable[[str, float | None], None]
-FORMAT = 2  # raise it when what is written changes
+FORMAT = 3  # raise it when what is written changes
 
 
-def convert(
-    path: Path, progress: Progress = lambda stage, fraction: None, generation: Mapping[str, object] | None = None
-) -> Path:
+def convert(path: Path, progress: Progress = silent, generation: Mapping[str, object] | None = None) -> Path:
     """The directory with config.json and tokenizer files made from `path`, which is read only the first time.
 
-    `generation` becomes its generation_config.json.
-
-    Raises ModelError where the file is damaged or of a kind transformers does not read.
+    `generation` becomes its generation_config.json. Raises ModelError where the file is damaged or of a kind that
+    is not supported, or the cache cannot be written.
     """
-    path = path.resolve()
+    try:
+        return _convert(path.resolve(), progress, generation)
+    except OSError as error:
+        raise ModelError(
+            f"the tokenizer of {path} cannot be kept in the cache: {error}",
+            "make room or change permissions there, or set DART_CACHE to another directory",
+        ) from error
+
+
+def _convert(path: Path, progress: Progress, generation: Mapping[str, object] | None) -> Path:
     stat = path.stat()
     key = hashlib.sha256(f"{FORMAT} {path} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
     directory = cache_dir("gguf") / f"{path.stem}-{key}"
@@ -47,25 +53,14 @@ def convert(
 
 
 def _write(path: Path, directory: Path) -> None:
-    import models.config  # noqa: F401  keeps transformers off the network before it is imported
-    from models.gguf_file import GGUFSource
+    from models.gguf_config import config_of
+    from models.gguf_header import read_header
 
-    GGUFSource(path)  # says so where the file is damaged
-    from transformers import AutoConfig, AutoTokenizer
+    config_of(read_header(path)).save_pretrained(directory)
+    from transformers import AutoTokenizer
 
     try:
-        AutoConfig.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(directory)
         AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(directory)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        NotImplementedError,
-        ImportError,
-    ) as error:
-        raise ModelError(
-            f"transformers cannot read the config and tokenizer of {path}: {error}",
-            "supported are GGUF files of Llama, Mistral, Qwen2 and Qwen3 models",
-        ) from error
+    except Exception as error:  # transformers raises nearly anything here
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(f"transformers cannot read the tokenizer in {path}: {reason}", "use another file") from error

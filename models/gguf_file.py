@@ -78,13 +78,6 @@ class GGUFSource:
         """The code of Q4_1: finer than NF4, and bitsandbytes takes seconds to import."""
         return quantise_q4_1(matrix)
 
-    def rope_factors(self) -> Tensor | None:
-        """Divisors of the rotary frequencies, fp32 [head_dim / 2], which llama.cpp stores for Llama 3."""
-        if "rope_freqs.weight" not in self._tensors:
-            return None
-        factors = self.read("rope_freqs.weight")
-        return factors if isinstance(factors, Tensor) else None
-
     def _rotated_heads(self, name: str) -> int | None:
         """How many heads `name` has where llama.cpp has interleaved its rows (q and k of llama files)."""
         if self._architecture != "llama" or ".self_attn." not in name:

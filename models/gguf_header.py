@@ -38,7 +38,7 @@ class GGUFHeader:
     path: Path
     settings: dict[str, Setting]
     tensors: dict[str, GGUFTensor]
-    data: np.memmap[Any, np.dtype[np.uint8]]
+    data: np.ndarray[Any, np.dtype[np.uint8]]
 
     def setting(self, key: str) -> Any:
         """A setting the file must have. Raises ModelError without it."""
@@ -51,7 +51,8 @@ def read_header(path: Path) -> GGUFHeader:
     """Maps the file and reads its header. Raises ModelError where it is not a GGUF file, damaged or cut short."""
     again = "download it again, or check its checksum"
     try:
-        data = np.memmap(path, dtype=np.uint8, mode="r")
+        # A plain array over the mapping: numpy's memmap class costs 4 µs a slice.
+        data = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
         cursor = _Cursor(data.data)
         magic, version, tensors, settings = cursor.take("4sIQQ")
         if magic != b"GGUF":

@@ -2,30 +2,39 @@
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kernels.weight4 import Weight4, quantise_affine
+from kernels.weight4 import Weight4, cat_rows, quantise_affine
 
 NF4_GROUP, AFFINE_GROUP = 64, 32
 
 
+_PIECE = 1 << 22  # elements quantised at once; bitsandbytes needs 16 bytes for each meanwhile
+
+
 def quantise(weight: Tensor) -> Weight4 | Tensor:
-    """A float matrix [N, K] in 4 bits: NF4 where K is a multiple of 64, affine of 32, else left as it is (fp32)."""
-    return quantise_nf4(weight) if weight.shape[1] % NF4_GROUP == 0 else quantise_q4_1(weight)
+    """A float matrix [N, K] in 4 bits: NF4 where K is a multiple of 64, else as `quantise_q4_1`."""
+    return by_rows(weight, quantise_nf4) if weight.shape[1] % NF4_GROUP == 0 else quantise_q4_1(weight)
 
 
 def quantise_q4_1(weight: Tensor) -> Weight4 | Tensor:
     """A float matrix [N, K] in the affine code of GGUF's Q4_1; left as it is (fp32) where K does not divide by 32."""
-    return quantise_affine(weight, AFFINE_GROUP) if weight.shape[1] % AFFINE_GROUP == 0 else weight.float()
+    return by_rows(weight, quantise_affine) if weight.shape[1] % AFFINE_GROUP == 0 else weight.float()
+
+
+def by_rows(weight: Tensor, code: Callable[[Tensor], Weight4]) -> Weight4:
+    """`code` applied to some rows at a time, fp32, so that a large matrix needs little memory besides its codes."""
+    return cat_rows([code(rows.float()) for rows in weight.split(max(1, _PIECE // weight.shape[1]))])
 
 
 def quantise_nf4(weight: Tensor) -> Weight4:
-    """NF4 (QLoRA, arXiv 2305.14314) in groups of 64 along K, which must divide by 64. Scales fp16."""
+    """fp32 [N, K] → NF4 (QLoRA, arXiv 2305.14314) in groups of 64 along K, which must divide by 64. Scales fp16."""
     packed, state = _bitsandbytes().quantize_4bit(
-        weight.float().contiguous(), blocksize=NF4_GROUP, quant_type="nf4", compress_statistics=False
+        weight.contiguous(), blocksize=NF4_GROUP, quant_type="nf4", compress_statistics=False
     )
     return Weight4(
         swap_nibbles(packed.view(weight.shape[0], -1)),

@@ -1,12 +1,10 @@
 """From what a person typed to the files of a model."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from models.errors import ModelError
-
-Progress = Callable[[str, float | None], None]
+from models.progress import Progress, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +16,7 @@ class ModelFiles:
     weights: Path
 
 
-def resolve_model(spec: str, progress: Progress = lambda stage, fraction: None) -> ModelFiles:
+def resolve_model(spec: str, progress: Progress = silent) -> ModelFiles:
     """The files of `spec`: "default" (fetched at first use), a directory, a .gguf file, or a cached hub id.
 
     Raises ModelError saying what was looked for, and what to type.
@@ -30,12 +28,16 @@ def resolve_model(spec: str, progress: Progress = lambda stage, fraction: None) 
     if spec == "default":
         weights = fetch_default(progress)
         return ModelFiles(DEFAULT_NAME, gguf_directory.convert(weights, progress, DEFAULT_GENERATION), weights)
-    path = Path(spec).expanduser()
-    if path.is_file():
+    try:
+        path = Path(spec).expanduser()
+        is_file, is_directory = path.is_file(), path.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # no permission, ~nobody, a name too long or with a zero byte
+        raise ModelError(f"there is no model at {spec[:200]!r}: {error}", "give the path of a model") from error
+    if is_file:
         if path.suffix != ".gguf":
             raise ModelError(f"{path} is neither a directory nor a .gguf file", "give the model's directory")
         return ModelFiles(path.stem, gguf_directory.convert(path, progress), path)
-    if path.is_dir():
+    if is_directory:
         return _in_directory(path, progress)
     if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
         return _in_hub_cache(spec, progress)
@@ -56,9 +58,10 @@ def _in_directory(path: Path, progress: Progress) -> ModelFiles:
     if gguf:
         raise ModelError(f"{path} holds {len(gguf)} .gguf files", f"name one: --model {gguf[0]}")
     lacking = "config.json" if not (path / "config.json").exists() else "model.safetensors"
-    raise ModelError(
-        f"{path} is not a model: it lacks {lacking}", "give a directory with config.json and *.safetensors"
-    )
+    hint = "give a directory with config.json and *.safetensors"
+    if any(path.glob("*.bin")):
+        hint = "its *.bin weights are not read: save the model with transformers' save_pretrained, or use a GGUF file"
+    raise ModelError(f"{path} is not a model: it lacks {lacking}", hint)
 
 
 def _in_hub_cache(repo: str, progress: Progress) -> ModelFiles:

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from kernels.weight4 import Weight4
 from models.errors import ModelError
 from models.quantise import from_bitsandbytes, quantise
 
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _AGAIN = "download the model again: hf download ORG/NAME"
 
 
@@ -45,9 +47,9 @@ class SafetensorsSource:
         if any(part.startswith("quant_state.bitsandbytes") for part in parts):
             try:
                 return from_bitsandbytes(tensor, parts)
-            except (ValueError, KeyError, RuntimeError, json.JSONDecodeError) as error:
+            except (ValueError, KeyError, IndexError, TypeError, RuntimeError) as error:
                 raise ModelError(f"{self.path}: {name} has a damaged 4-bit state: {error}", _AGAIN) from error
-        if not tensor.is_floating_point():
+        if tensor.dtype not in _FLOATS:
             raise ModelError(
                 f"{self.path}: {name} is quantised in a way this program does not read ({tensor.dtype})",
                 "use a float checkpoint, a GGUF file, or one quantised to 4 bits by bitsandbytes",
@@ -58,10 +60,6 @@ class SafetensorsSource:
         """NF4 where the shape allows it."""
         return quantise(matrix)
 
-    def rope_factors(self) -> Tensor | None:
-        """None: the config holds all of the rotary embedding."""
-        return None
-
 
 def _shards(directory: Path) -> list[Path]:
     index = directory / "model.safetensors.index.json"
@@ -69,7 +67,7 @@ def _shards(directory: Path) -> list[Path]:
         return [directory / "model.safetensors"]
     try:
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ModelError(f"{index} is not a shard index: {error}", _AGAIN) from error
     for name in names:
         if not (directory / name).exists():

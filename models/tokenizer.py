@@ -7,6 +7,8 @@ from typing import Any
 import models.config  # noqa: F401  keeps transformers off the network before it is imported
 from models.errors import ModelError
 
+_FILE = "generation_config.json"
+
 
 def load_tokenizer(directory: Path) -> Any:
     """transformers' fast tokenizer. Raises ModelError where there is none."""
@@ -51,7 +53,12 @@ def generation_defaults(directory: Path) -> dict[str, float]:
     """Sampling settings of generation_config.json; without do_sample the model is greedy: temperature 0."""
     config = _generation_config(directory)
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    defaults = {name: float(config[name]) for name in names if config.get(name) is not None}
+    try:
+        defaults = {name: float(config[name]) for name in names if config.get(name) is not None}
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{directory / _FILE} has a setting that is no number: {error}", "mend or delete it"
+        ) from error
     if config.get("do_sample"):
         # transformers' own defaults, which a file that samples relies on when it is silent.
         return {"temperature": 1.0, "top_k": 50.0, **defaults}
@@ -60,7 +67,7 @@ def generation_defaults(directory: Path) -> dict[str, float]:
 
 
 def _generation_config(directory: Path) -> dict[str, Any]:
-    path = directory / "generation_config.json"
+    path = directory / _FILE
     if not path.exists():
         return {}
     try:

@@ -1,6 +1,7 @@
 """A target's tensors from its files: read, fused, quantised and placed one at a time."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -13,11 +14,10 @@ from models.config import read_config, rotary
 from models.decoder import DecoderConfig, Layer, Linear, Target, one_operator
 from models.errors import ModelError
 from models.gguf_file import GGUFSource
-from models.quantise import AFFINE_GROUP
+from models.progress import Progress, silent
+from models.quantise import AFFINE_GROUP, by_rows
 from models.resolve import ModelFiles
 from models.safetensors_files import SafetensorsSource
-
-Progress = Callable[[str, float], None]
 
 
 class Source(Protocol):
@@ -36,14 +36,9 @@ class Source(Protocol):
     def quantise(self, matrix: Tensor) -> Weight4 | Tensor:
         """A float matrix in the 4-bit code that goes with this kind of file."""
 
-    def rope_factors(self) -> Tensor | None:
-        """Divisors of the rotary frequencies, where the file has them."""
 
-
-def load_target(
-    files: ModelFiles, weights: str, device: torch.device, progress: Progress = lambda stage, fraction: None
-) -> Target:
-    """Reads a model; peak memory is the model as kept plus one fused matrix in fp32.
+def load_target(files: ModelFiles, weights: str, device: torch.device, progress: Progress = silent) -> Target:
+    """Reads a model; peak memory is the model as kept plus one matrix in fp32.
 
     `weights` "4bit" quantises every linear layer (the embedding stays in 16 bits), "fp32" keeps what the file
     holds, unpacked to fp32. Raises ModelError naming the file and the tensor.
@@ -57,19 +52,23 @@ def load_target(
     for index in range(config.layers):
         layers.append(reader.layer(index))
         progress("reading weights", (index + 1) / (config.layers + 2))
-    embed = reader.dense("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
-    tied = "lm_head.weight" not in source.names()
-    head = reader.output_head("model.embed_tokens" if tied else "lm_head")
+    shape = (config.vocab_size, config.hidden_size)
+    matrix = reader.matrix("model.embed_tokens.weight", shape)
+    embed = reader.embedding(matrix)
+    if "lm_head.weight" in source.names() or not config.source.tie_word_embeddings:
+        matrix = reader.matrix("lm_head.weight", shape)
+    head = reader.output_head(matrix)
     frequency, scale = rotary(config)
-    factors = source.rope_factors()
+    if "rope_freqs.weight" in source.names():  # llama.cpp's form of Llama 3's scaling
+        frequency = frequency / reader.vector("rope_freqs.weight", config.head_dim // 2).cpu()
     progress("reading weights", 1.0)
     target = Target(
         config,
-        embed.to(torch.float16 if weights == "4bit" and embed.dtype == torch.float32 else embed.dtype),
+        embed,
         tuple(layers),
         reader.vector("model.norm.weight", config.hidden_size),
         head,
-        (frequency if factors is None else frequency / factors).to(device),
+        frequency.to(device),
         scale,
     )
     return one_operator(target)
@@ -89,7 +88,7 @@ class _Reader:
     def __init__(self, source: Source, config: DecoderConfig, four_bit: bool, device: torch.device) -> None:
         self._source, self._config = source, config
         self._four_bit, self._device = four_bit, device
-        self._names = source.names()
+        self._names, self._biased = source.names(), _biased(config)
 
     def layer(self, index: int) -> Layer:
         """Decoder layer `index`, qkv and gate/up fused."""
@@ -117,48 +116,47 @@ class _Reader:
             down=self.linear(at + "mlp.down_proj", c.hidden_size, c.intermediate_size),
         )
 
-    def output_head(self, name: str) -> Linear:
+    def embedding(self, matrix: Weight4 | Tensor) -> Tensor:
+        """The embedding in the type of the file, fp16 where that is fp32 and the target in 4 bits."""
+        values = dequantise(matrix) if isinstance(matrix, Weight4) else matrix
+        return (values.half() if self._four_bit and values.dtype == torch.float32 else values).to(self._device)
+
+    def output_head(self, matrix: Weight4 | Tensor) -> Linear:
         """The output head [V, H]. In a GGUF file that keeps it in more than 4 bits it stays in 8.
 
         SmolLM2-135M's head in 4 bits costs 6 % of perplexity, in 8 bits nothing that shows.
         """
-        c = self._config
-        matrix = self._read(f"{name}.weight", (c.vocab_size, c.hidden_size)) if self._keeps_8bit_head() else None
-        if not isinstance(matrix, Tensor) or f"{name}.bias" in self._names:
-            return self.linear(name, c.vocab_size, c.hidden_size)
-        return Linear(pack(quantise_8bit(matrix, AFFINE_GROUP)), twice=True)
-
-    def _keeps_8bit_head(self) -> bool:
-        return self._four_bit and isinstance(self._source, GGUFSource) and self._config.hidden_size % AFFINE_GROUP == 0
+        in_8bit = self._four_bit and isinstance(self._source, GGUFSource) and matrix.shape[1] % AFFINE_GROUP == 0
+        if isinstance(matrix, Tensor) and in_8bit:
+            codes = by_rows(matrix, lambda rows: quantise_8bit(rows, AFFINE_GROUP))
+            return Linear(pack(_on(codes, self._device)), twice=True)
+        return self._placed([matrix], None)
 
     def linear(self, name: str, rows: int, columns: int) -> Linear:
-        """One projection [rows, columns] with its bias where the file has one."""
+        """One projection [rows, columns] with its bias where it has one."""
         return self.fused({name: rows}, columns)
 
     def fused(self, parts: dict[str, int], columns: int) -> Linear:
         """Projections below one another as a single matrix: name → rows."""
-        matrices = [self._read(f"{name}.weight", (rows, columns)) for name, rows in parts.items()]
-        biases = [self.vector(f"{name}.bias", n) for name, n in parts.items() if f"{name}.bias" in self._names]
-        if biases and len(biases) < len(parts):
-            raise ModelError(f"{self._source.path}: only some of {', '.join(parts)} have a bias", "use another file")
-        weight = (
-            _stack_4bit(matrices, self._source.quantise)
-            if self._four_bit
-            else torch.cat([_float32(m) for m in matrices])
-        )
-        placed = pack(weight) if isinstance(weight, Weight4) else weight.to(self._device)
-        return Linear(placed, torch.cat(biases) if biases else None)
-
-    def dense(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A tensor that is kept in floating point, in the type of the file."""
-        value = self._read(name, shape)
-        return (dequantise(value) if isinstance(value, Weight4) else value).to(self._device)
+        matrices = [self.matrix(f"{name}.weight", (rows, columns)) for name, rows in parts.items()]
+        biased = any(f"{name}.bias" in self._names or name.split(".")[-1] in self._biased for name in parts)
+        biases = [self.vector(f"{name}.bias", rows) for name, rows in parts.items()] if biased else None
+        return self._placed(matrices, None if biases is None else torch.cat(biases))
 
     def vector(self, name: str, size: int) -> Tensor:
         """A norm weight or bias, fp32 [size]."""
-        return self.dense(name, (size,)).float()
+        return _float32(self.matrix(name, (size,))).to(self._device)
 
-    def _read(self, name: str, shape: tuple[int, ...]) -> Weight4 | Tensor:
+    def _placed(self, matrices: list[Weight4 | Tensor], bias: Tensor | None) -> Linear:
+        if not self._four_bit:
+            return Linear(torch.cat([_float32(matrix) for matrix in matrices]).to(self._device), bias)
+        weight = _stack_4bit(matrices, self._source.quantise)
+        if isinstance(weight, Weight4):
+            return Linear(pack(_on(weight, self._device)), bias)
+        return Linear(weight.to(self._device), bias)
+
+    def matrix(self, name: str, shape: tuple[int, ...]) -> Weight4 | Tensor:
+        """A tensor as its file holds it. Raises ModelError unless it is there and of this shape."""
         if name not in self._names:
             raise ModelError(
                 f"{self._source.path} lacks the tensor {name}",
@@ -175,20 +173,41 @@ class _Reader:
 
 def _stack_4bit(matrices: list[Weight4 | Tensor], quantise: Callable[[Tensor], Weight4 | Tensor]) -> Weight4 | Tensor:
     """Quantises what is still in floating point and stacks; where the codes differ, all go to the affine code."""
-    coded = [matrix for matrix in matrices if isinstance(matrix, Weight4)]
-    if not coded:
-        return quantise(torch.cat([_float32(matrix) for matrix in matrices]))
-    if len(coded) == len(matrices):
-        try:
-            return cat_rows(coded)
-        except ValueError:
-            pass  # a GGUF file may mix Q4_0 and Q4_1
-    return cat_rows([_affine(matrix) for matrix in matrices])
+    coded = [matrix if isinstance(matrix, Weight4) else quantise(matrix) for matrix in matrices]
+    same = [matrix for matrix in coded if isinstance(matrix, Weight4)]
+    if len(same) < len(coded):
+        return torch.cat([_float32(matrix) for matrix in coded])  # rows no group divides
+    try:
+        return cat_rows(same)
+    except ValueError:
+        return cat_rows([_affine(matrix) for matrix in matrices])
 
 
 def _affine(matrix: Weight4 | Tensor) -> Weight4:
-    keep = isinstance(matrix, Weight4) and matrix.group == AFFINE_GROUP and matrix.minimum is not None
-    return matrix if keep and isinstance(matrix, Weight4) else quantise_affine(_float32(matrix), AFFINE_GROUP)
+    if isinstance(matrix, Weight4) and matrix.group == AFFINE_GROUP and matrix.minimum is not None:
+        return matrix
+    return by_rows(_float32(matrix), quantise_affine)
+
+
+def _on(weight: Weight4, device: torch.device) -> Weight4:
+    minimum = None if weight.minimum is None else weight.minimum.to(device)
+    return replace(
+        weight,
+        codes=weight.codes.to(device),
+        codebook=weight.codebook.to(device),
+        scale=weight.scale.to(device),
+        minimum=minimum,
+    )
+
+
+def _biased(config: DecoderConfig) -> set[str]:
+    """The projections that have a bias by the config; a GGUF file's config does not tell, the file does."""
+    names = {"q_proj", "k_proj", "v_proj"} if config.family == "qwen2" else set()
+    if config.family in ("llama", "qwen3") and config.source.attention_bias:
+        names |= {"q_proj", "k_proj", "v_proj", "o_proj"}
+    if config.family == "llama" and config.source.mlp_bias:
+        names |= {"gate_proj", "up_proj", "down_proj"}
+    return names
 
 
 def _float32(matrix: Weight4 | Tensor) -> Tensor:

@@ -23,6 +23,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama tied": ("llama", {"tie_word_embeddings": True}),
     "llama3 rope": ("llama", {"rope_parameters": LLAMA3}),
     "llama attention bias": ("llama", {"attention_bias": True}),
+    "llama mlp bias": ("llama", {"mlp_bias": True}),
     "mistral window": ("mistral", {"sliding_window": 8}),
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {}),

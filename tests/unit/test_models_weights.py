@@ -183,7 +183,10 @@ def test_quantisers_are_as_near_as_their_codes_allow() -> None:
     [
         ({"model_type": "gpt_neox"}, "gpt_neox"),
         ({"hidden_act": "gelu"}, "gelu"),
-        ({"mlp_bias": True}, "biases in the MLP"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq"),
+        ({"num_key_value_heads": 3}, "4 heads over 3"),
+        ({"head_dim": 15}, "config.json cannot be read: .*head"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
     ],
 )
