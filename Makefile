@@ -20,6 +20,7 @@ lint: $(VENV)/.installed-test
 
 fetch: $(VENV)/.installed
 	@$(BIN)/python -m models.download
+	@$(BIN)/python -m kernels.native
 
 $(VENV)/.installed: pyproject.toml constraints.txt install.sh
 	@PYTHON="$(PYTHON)" ./install.sh "$(VENV)" "."

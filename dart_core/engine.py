@@ -50,6 +50,8 @@ class Engine:
         files = resolve_model(options.model, lambda stage, fraction: progress(Loading(stage, fraction)))
         progress(Loading("tokenizer"))
         tokenizer = load_tokenizer(files.directory)
+        if not native.is_built():
+            progress(Loading("compiling the CPU kernels, once"))
         target = load_target(
             files,
             options.weights,

@@ -57,6 +57,14 @@ def load() -> bool:
         return _loaded
 
 
+def is_built() -> bool:
+    """Whether `load` will find the library in the cache, or knows at once that it cannot build one."""
+    try:
+        return _loaded or bool(_failure) or (cache_dir("native", _key()) / "dart_native.so").exists()
+    except (OSError, RuntimeError):
+        return True
+
+
 def status() -> Status:
     """Which path the CPU kernels take, and why."""
     if not load():
@@ -110,3 +118,9 @@ def _build_and_load(library: Path) -> None:
             os.replace(built, library)
     finally:
         os.environ["PATH"] = path
+
+
+if __name__ == "__main__":
+    if not is_built():
+        print("compiling the CPU kernels, once (about a minute)", file=sys.stderr)
+    print(f"CPU kernels: {status().path} ({status().reason})", file=sys.stderr)
