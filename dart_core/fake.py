@@ -7,7 +7,8 @@
 
 The number of user messages in the conversation chooses the reply, starting over after the last. After `?`
 come `rate`, tokens a second (default 150, 0 is as fast as possible; half of it where drafting is off), and
-`load`, seconds of pretended loading: `fake:?rate=300&load=2`.
+`load`, seconds of pretended loading: `fake:?rate=300&load=2`. What it says of its speed follows from the rate, which
+counts as the default one where it is 0, so that a script always shows the same.
 """
 
 import json
@@ -116,7 +117,6 @@ class FakeEngine:
         options: GenerateOptions,
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        started = time.perf_counter()
         reused = min(self.cached, prompt_tokens)
         yield Prefill(reused, prompt_tokens, reused)
         yield Prefill(prompt_tokens, prompt_tokens, reused)
@@ -129,6 +129,7 @@ class FakeEngine:
             room = min(room, options.max_new_tokens)
         draft = options.draft and options.tree_size > 1
         rate = self.rate if draft else self.rate / 2
+        told = rate or (DEFAULT_RATE if draft else DEFAULT_RATE / 2)
         stops = StopStrings(options.stop)
         written = steps = drafted = 0
         reason: FinishReason | None = None
@@ -141,7 +142,6 @@ class FakeEngine:
                 reason = "cancelled"
             if reason is not None:
                 break
-            step_started = time.perf_counter()
             guess = random.Random(written).choice(ACCEPTED) if draft else 0
             size = options.tree_size if draft else 1
             right = min(guess, size - 1, len(pieces) - written - 1, room - written - 1)
@@ -150,7 +150,7 @@ class FakeEngine:
             steps += 1
             drafted += len(tree.parents) - 1
             written, start = end, written
-            ms = 1e3 * (right + 1) / rate if rate else 1e3 * (time.perf_counter() - step_started)
+            ms = 1e3 * (right + 1) / told
             yield Step(
                 size,
                 tuple(range(right + 1)),
@@ -175,11 +175,10 @@ class FakeEngine:
             yield Delta(rest, ())
         self.cached = prompt_tokens + written
         usage = Usage(prompt_tokens, written, drafted, written - steps, steps)
-        prompt_ms, decode_ms = 1e3 * (begun - started), 1e3 * (time.perf_counter() - begun)
         yield Finished(
             reason,
             usage,
-            timings(usage, reused, prompt_ms, decode_ms),
+            timings(usage, reused, told),
             self.cached,
             self.info.context_limit,
             "" if options.draft else "drafting is switched off",
@@ -268,17 +267,17 @@ def wait(until: float, cancelled: Callable[[], bool]) -> bool:
     return False
 
 
-def timings(usage: Usage, reused: int, prompt_ms: float, decode_ms: float) -> Timings:
-    """Figures that fit what was played."""
+def timings(usage: Usage, reused: int, rate: float) -> Timings:
+    """Figures that fit `rate` tokens a second, and a prompt read ten times as fast."""
     fresh = usage.prompt_tokens - reused
     return Timings(
         reused,
         fresh,
-        prompt_ms,
-        1e3 * fresh / prompt_ms,
+        1e2 * fresh / rate,
+        10 * rate,
         usage.completion_tokens,
-        decode_ms,
-        1e3 * usage.completion_tokens / decode_ms,
+        1e3 * usage.completion_tokens / rate,
+        rate,
         usage.drafted_tokens,
         usage.accepted_tokens,
     )

@@ -253,7 +253,8 @@ class ChatScreen(Screen[None]):
         self.show_status(writing)
 
     async def _end(self, writing: Writing) -> None:
-        self.last = writing.finished or self.last
+        if self.comparing is None or writing.options.draft:
+            self.last = writing.finished or self.last
         self.writing = None
         self.refresh_bindings()
         if writing.unsaved:
@@ -284,9 +285,7 @@ class ChatScreen(Screen[None]):
             drafting = f"off: {last.note}"
         self.query_one(StatusLine).show(
             Status(
-                self.model_name
-                if model
-                else f"{self.model_name}: {'not opened' if self.load_failed else 'loading'}",
+                self.model_name if model else f"{self.model_name}: {'not opened' if self.load_failed else 'loading'}",
                 speed,
                 tau,
                 context,

@@ -7,51 +7,29 @@ from pathlib import Path
 
 import cairosvg
 
-from app.app import DartChat
-from app.settings import Settings
-from app.store import Store
-from dart_core.client import EngineClient
-from tests.tui.playing import settled
+from tests.tui.states import SIZES, STATES, state
 
-SIZES = {"80x24": (80, 24), "140x40": (140, 40)}
+IN_EVERY_THEME = ("tree", "reply")
+THEMES = ("dark", "light", "contrast", "ansi")
 
 
-async def picture(folder: Path, name: str, size: tuple[int, int], settings: Settings, keys: list[str]) -> None:
-    """Plays keys into a chat of the scripted engine and writes NAME.png."""
+async def picture(folder: Path, name: str, size: str, theme: str) -> None:
+    """Writes one state as SIZE-THEME-NAME.png."""
     with tempfile.TemporaryDirectory() as home:
-        store, client = Store.open(Path(home) / "chats.db"), EngineClient(Path(home) / "log")
-        client.start(settings.engine_options())
-        app = DartChat(settings, store, client)
-        async with app.run_test(size=size) as pilot:
-            for key in keys:
-                if key == "wait":
-                    await settled(pilot)
-                elif key.startswith("type "):
-                    await pilot.press(*("space" if letter == " " else letter for letter in key[5:]))
-                else:
-                    await pilot.press(key)
-            await pilot.pause(0.3)
-            svg = app.export_screenshot()
-        client.close()
-        store.close()
+        async with state(Path(home), name, SIZES[size], theme) as pilot:
+            svg = pilot.app.export_screenshot()
+    # The fonts of the picture are not those of a terminal: DejaVu at 20.26 is as wide as Fira Code at 20.
     svg = svg.replace("Fira Code", "DejaVu Sans Mono").replace("font-size: 20px", "font-size: 20.26px")
-    cairosvg.svg2png(svg.encode(), write_to=str(folder / f"{name}.png"), scale=1.2)
+    cairosvg.svg2png(svg.encode(), write_to=str(folder / f"{size}-{theme}-{name}.png"), scale=1.2)
 
 
 async def main(folder: Path) -> None:
-    """Every state worth looking at."""
+    """Every state in dark, some in every theme."""
     folder.mkdir(parents=True, exist_ok=True)
-    fake = Settings(model="fake:?rate=0", seed=1)
-    talk = ["wait", "type Show me", "enter", "wait"]
-    for name, size in SIZES.items():
-        await picture(folder, f"{name}-empty", size, fake, ["wait"])
-        await picture(folder, f"{name}-loading", size, Settings(model="fake:?rate=0&load=60"), ["type Hi"])
-        for theme in ("dark", "light", "contrast"):
-            chat = Settings(model="fake:?rate=0", theme=theme, show_tree=True)
-            await picture(folder, f"{name}-{theme}-tree", size, chat, [*talk, "f3", "f3"])
-        await picture(folder, f"{name}-help", size, fake, ["wait", "f1"])
-        await picture(folder, f"{name}-chats", size, fake, [*talk, "ctrl+n", "ctrl+o"])
-        await picture(folder, f"{name}-failed", size, Settings(model="/nowhere"), ["type Hi", "enter", "wait"])
+    for size in SIZES:
+        for name in STATES:
+            for theme in THEMES if name in IN_EVERY_THEME else ("dark",):
+                await picture(folder, name, size, theme)
 
 
 if __name__ == "__main__":
