@@ -27,7 +27,7 @@ def read_config(directory: Path) -> DecoderConfig:
     try:
         source = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     except Exception as error:  # transformers raises nearly anything for a config that is wrong
-        raise ModelError(f"{directory / 'config.json'} cannot be read: {_in_short(error)}", SUPPORTED) from error
+        raise ModelError(f"{directory / 'config.json'} cannot be read: {in_short(error)}", SUPPORTED) from error
     return decoder_config(source)
 
 
@@ -39,7 +39,8 @@ def decoder_config(source: Any) -> DecoderConfig:
     rope = source.rope_parameters or {}
     coded = _quantisation(source)
     heads, kv_heads = source.num_attention_heads, source.num_key_value_heads or source.num_attention_heads
-    if min(source.hidden_size, source.intermediate_size, source.num_hidden_layers, source.vocab_size, kv_heads) < 1:
+    sizes = (source.hidden_size, source.intermediate_size, source.num_hidden_layers, source.vocab_size, heads, kv_heads)
+    if min(sizes) < 1:
         raise ModelError("config.json has a size below 1", "download the model again")
     head_dim = getattr(source, "head_dim", None) or source.hidden_size // heads
     refusals = {
@@ -90,5 +91,6 @@ def _quantisation(source: Any) -> str | None:
     return None if method is None else str(getattr(method, "value", method))
 
 
-def _in_short(error: Exception) -> str:
+def in_short(error: Exception) -> str:
+    """The words of an error, which may go over many lines, in one."""
     return " ".join(str(error).split())[:300] or type(error).__name__

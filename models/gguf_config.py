@@ -6,7 +6,7 @@ name a window of 4,096 tokens, and takes 2.5 s.
 
 from typing import Any
 
-import models.config  # noqa: F401  keeps transformers off the network before it is imported
+from models.config import in_short
 from models.errors import ModelError
 from models.gguf_header import GGUFHeader
 
@@ -36,22 +36,25 @@ def config_of(header: GGUFHeader) -> Any:
     heads, hidden = needed("attention.head_count"), needed("embedding_length")
     if "token_embd.weight" not in header.tensors:
         raise ModelError(f"{header.path} lacks the tensor token_embd.weight", "download it again")
-    return AutoConfig.for_model(
-        family,
-        hidden_size=hidden,
-        intermediate_size=needed("feed_forward_length"),
-        num_hidden_layers=needed("block_count"),
-        num_attention_heads=heads,
-        num_key_value_heads=settings.get("attention.head_count_kv", heads),
-        head_dim=settings.get("attention.key_length", hidden // max(heads, 1)),
-        vocab_size=header.tensors["token_embd.weight"].shape[0],
-        rms_norm_eps=needed("attention.layer_norm_rms_epsilon"),
-        max_position_embeddings=needed("context_length"),
-        rope_parameters=_rope(settings),
-        tie_word_embeddings="output.weight" not in header.tensors,
-        bos_token_id=settings.get("tokenizer.ggml.bos_token_id"),
-        eos_token_id=settings.get("tokenizer.ggml.eos_token_id"),
-    )
+    fields = {
+        "hidden_size": hidden,
+        "intermediate_size": needed("feed_forward_length"),
+        "num_hidden_layers": needed("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": settings.get("attention.head_count_kv", heads),
+        "head_dim": settings.get("attention.key_length", hidden // max(heads, 1)),
+        "vocab_size": header.tensors["token_embd.weight"].shape[0],
+        "rms_norm_eps": needed("attention.layer_norm_rms_epsilon"),
+        "max_position_embeddings": needed("context_length"),
+        "rope_parameters": _rope(settings),
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "bos_token_id": settings.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": settings.get("tokenizer.ggml.eos_token_id"),
+    }
+    try:
+        return AutoConfig.for_model(family, **fields)
+    except Exception as error:  # huggingface_hub has its own kinds for settings that contradict one another
+        raise ModelError(f"{header.path} has settings that cannot be: {in_short(error)}", "use another file") from error
 
 
 def _rope(settings: dict[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def _convert(path: Path, progress: Progress, generation: Mapping[str, object] | 
 
 
 def _write(path: Path, directory: Path) -> None:
+    from models.config import in_short
     from models.gguf_config import config_of
     from models.gguf_header import read_header
 
@@ -62,5 +63,6 @@ def _write(path: Path, directory: Path) -> None:
     try:
         AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(directory)
     except Exception as error:  # transformers raises nearly anything here
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"transformers cannot read the tokenizer in {path}: {reason}", "use another file") from error
+        raise ModelError(
+            f"transformers cannot read the tokenizer in {path}: {in_short(error)}", "use another file"
+        ) from error

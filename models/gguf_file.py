@@ -1,5 +1,6 @@
 """GGUF files: tensors by their Hugging Face names, 4-bit blocks taken over exactly."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,9 @@ class GGUFSource:
 
         tensor = self._tensors[name]
         data = self._header.data[tensor.offset : tensor.offset + tensor.nbytes]
-        rows = data.reshape(tensor.shape[0], -1)
+        rows = data.reshape(*tensor.shape[:-1], tensor.nbytes // math.prod(tensor.shape[:-1] or (1,)))
         weight: Weight4 | Tensor
-        if tensor.kind in (GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1):
+        if len(tensor.shape) == 2 and tensor.kind in (GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1):
             weight = _four_bit(rows, with_minimum=tensor.kind == GGMLQuantizationType.Q4_1)
         else:
             try:
@@ -72,7 +73,9 @@ class GGUFSource:
                 ) from error
             weight = torch.from_numpy(np.array(values, dtype=np.float32)).view(tensor.shape)
         heads = self._rotated_heads(name)
-        return weight if heads is None else _unpermute(weight, heads)
+        if heads is None or weight.shape[0] % (2 * heads):  # rows that are no whole heads: refused by their shape
+            return weight
+        return _unpermute(weight, heads)
 
     def quantise(self, matrix: Tensor) -> Weight4 | Tensor:
         """The code of Q4_1: finer than NF4, and bitsandbytes takes seconds to import."""

@@ -153,7 +153,6 @@ def _place(path: Path, name: str, shape: tuple[int, ...], kind: int, offset: int
         raise ModelError(
             f"{path}: {name} has the unknown quantisation {kind}", "use a Q4_0, Q4_1, Q8_0 or K-quant file"
         ) from error
-    columns = shape[-1] if shape else 1
-    if columns % block:
-        raise ModelError(f"{path}: rows of {name} ({columns}) are no multiple of {block}", "download it again")
+    if not shape or min(shape) < 1 or shape[-1] % block:
+        raise ModelError(f"{path}: {name} has the impossible shape {list(shape)}", "download it again")
     return GGUFTensor(known, shape, offset, math.prod(shape) // block * size)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import models.config  # noqa: F401  keeps transformers off the network before it is imported
+from models.config import in_short
 from models.errors import ModelError
 
 _FILE = "generation_config.json"
@@ -17,8 +17,9 @@ def load_tokenizer(directory: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, use_fast=True)
     except Exception as error:  # transformers raises nearly anything here
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"no tokenizer can be read in {directory}: {reason}", "download the model again") from error
+        raise ModelError(
+            f"no tokenizer can be read in {directory}: {in_short(error)}", "download the model again"
+        ) from error
     if not tokenizer.is_fast:
         raise ModelError(f"{directory} has no fast tokenizer (tokenizer.json)", "convert it with transformers")
     return tokenizer
