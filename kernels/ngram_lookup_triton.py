@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.aot_variant import AotVariant
 from kernels.ngram_lookup import KEY_BITS, NgramTable, context_key
 
 _BLOCK = 128
@@ -79,3 +80,22 @@ def ngram_lookup_triton(table: NgramTable, contexts: Tensor, tokens: Tensor) -> 
         table.longest_bucket.bit_length(), table.longest_list.bit_length(), _BLOCK,
     )  # fmt: skip
     return probability, matched
+
+
+def aot_variants() -> list[AotVariant]:
+    """The look-up at the orders people use: a table of order 3, and one of order 5."""
+    arrays = dict.fromkeys(("bucket", "first"), "*i64") | dict.fromkeys(("total", "token", "count"), "*i32")
+    sizes = dict.fromkeys(("pairs", "width", "context_size", "token_size"), "i32")
+    rest = {"context": "*i64", "keys": "*i64", "wanted": "*i64", "probability": "*fp32", "matched": "*i64"}
+    return [
+        AotVariant(
+            f"ngram_lookup order={lengths + 1}",
+            _lookup,
+            arrays | rest | sizes,
+            {"shift": 42, "lengths": lengths, "bucket_steps": 5, "list_steps": 12, "block": _BLOCK},
+            num_warps=4,
+            num_stages=3,
+            expects_mma=False,
+        )
+        for lengths in (2, 4)
+    ]
