@@ -22,8 +22,11 @@ class Drafter(Protocol):
     def rewind(self, kept: int) -> None:
         """Only the first `kept` tokens of the conversation stay; the token after them may be another."""
 
-    def observe(self, state: State, taps: Tensor, count: int) -> None:
-        """The last `count` committed positions are new. `taps` [≥ count, 3 · H]: theirs come first."""
+    def catch_up(self, state: State) -> None:
+        """Called outside the step, before it drafts again after steps that did not."""
+
+    def observe(self, state: State, taps: Tensor, count: Tensor) -> None:
+        """The last `count` int64 [1] committed positions are new. `taps` [≥ count, 3 · H]: theirs come first."""
 
     def draft(self, state: State, nodes: int) -> DraftTree:
         """A tree of at most `nodes` rows, root included."""
@@ -38,7 +41,10 @@ class PlainDrafter:
     def rewind(self, kept: int) -> None:
         """Nothing to forget."""
 
-    def observe(self, state: State, taps: Tensor, count: int) -> None:
+    def catch_up(self, state: State) -> None:
+        """Nothing to read."""
+
+    def observe(self, state: State, taps: Tensor, count: Tensor) -> None:
         """Nothing to learn."""
 
     def draft(self, state: State, nodes: int) -> DraftTree:
@@ -57,11 +63,13 @@ class NgramDrafter:
     def rewind(self, kept: int) -> None:
         """What was learnt stays true."""
 
-    def observe(self, state: State, taps: Tensor, count: int) -> None:
+    def catch_up(self, state: State) -> None:
+        """It has learnt from every position already."""
+
+    def observe(self, state: State, taps: Tensor, count: Tensor) -> None:
         """Learns what follows each new position."""
-        end = int(state.length)
-        learn(self.table, state.history, end - count + 1, end + 1)
+        learn(self.table, state.history, state.length, count)
 
     def draft(self, state: State, nodes: int) -> DraftTree:
         """The most probable tree."""
-        return DraftTree(*grow(self.table, state.history, int(state.length), nodes, self.floor))
+        return DraftTree(*grow(self.table, state.history, state.length, nodes, self.floor))

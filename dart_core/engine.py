@@ -15,7 +15,7 @@ from dart_core.prompt import Message, fit_context
 from dart_core.reply import Reply
 from dart_core.sampling import resolve_sampling, sampling_tensors
 from dart_core.state import State, new_state, rewind
-from dart_core.step import draft, prefill, step
+from dart_core.step import prefill, resume, step
 from dart_core.tree import MAX_NODES, first_nodes
 from kernels import native
 from models.decoder import Target
@@ -98,7 +98,7 @@ class Engine:
         reused = yield from self._prefill(ids, dropped, cancelled)
         reply = Reply(self.tokenizer, ids, options, self.eos, limit, started, reused, len(self.cached) - reused)
         sampling = sampling_tensors(resolve_sampling(options, self.defaults), self.eos)
-        tree = draft(self.state, self.drafter, nodes)
+        tree = resume(self.state, self.drafter, nodes)
         reason: FinishReason | None = "cancelled" if len(self.cached) < len(ids) - 1 else None
         while reason is None:
             if cancelled():

@@ -43,15 +43,16 @@ def new_table(slots: int = 1 << 16) -> LearningTable:
     )
 
 
-def learn(table: LearningTable, history: Tensor, start: int, end: int) -> None:
-    """Counts tokens [start, end) of `history` (int64 [≥ end]) as successors of what stands before each."""
+def learn(table: LearningTable, history: Tensor, length: Tensor, count: Tensor) -> None:
+    """Counts the last `count` tokens of `history` up to the root `history[length]`, it included, as successors of
+    what stands before each. `history` int64 [> length]; `length`, `count` int64 [1]."""
     if native.load():
-        torch.ops.dart.learn(table.keys, table.tokens, table.counts, table.stamps, history, start, end)
+        torch.ops.dart.learn(table.keys, table.tokens, table.counts, table.stamps, history, length, count)
     else:
-        learn_reference(table, history, start, end)
+        learn_reference(table, history, length, count)
 
 
-def grow(table: LearningTable, history: Tensor, length: int, nodes: int, floor: float) -> list[Tensor]:
+def grow(table: LearningTable, history: Tensor, length: Tensor, nodes: int, floor: float) -> list[Tensor]:
     """The most probable tree of at most `nodes` nodes below the root `history[length]`, best first.
 
     Nodes less probable than `floor` (their path's probability) are left out: verifying one costs about a tenth
@@ -92,10 +93,10 @@ def _find(table: LearningTable, key: int) -> int | None:
     return next((slot for slot in _probe(table, key) if table.keys[slot] == _signed(key)), None)
 
 
-def learn_reference(table: LearningTable, history: Tensor, start: int, end: int) -> None:
+def learn_reference(table: LearningTable, history: Tensor, length: Tensor, count: Tensor) -> None:
     """`learn` in plain Python."""
-    tokens = history[:end].tolist()
-    for position in range(max(start, 1), end):
+    tokens = history[: int(length) + 1].tolist()
+    for position in range(max(len(tokens) - int(count), 1), len(tokens)):
         for key in _context_keys(tokens[max(0, position - LONGEST) : position]):
             slot = _find(table, key)
             if slot is None:
@@ -134,9 +135,10 @@ def successors(table: LearningTable, context: Sequence[int]) -> list[tuple[float
     return sorted(((p, token) for token, p in mixed.items()), key=lambda item: (-item[0], item[1]))[:WAYS]
 
 
-def grow_reference(table: LearningTable, history: Tensor, length: int, nodes: int, floor: float) -> list[Tensor]:
+def grow_reference(table: LearningTable, history: Tensor, length: Tensor, nodes: int, floor: float) -> list[Tensor]:
     """`grow` in plain Python: a best-first search over path probabilities. Ties: the earlier candidate first."""
-    paths = [history[max(0, length + 1 - LONGEST) : length + 1].tolist()]
+    root = int(length)
+    paths = [history[max(0, root + 1 - LONGEST) : root + 1].tolist()]
     tokens, parents, depths, ancestors, scores, ranks = [paths[0][-1]], [-1], [0], [1], [1.0], [0]
     queue: list[tuple[float, int, int, int, int]] = []
     pushed = 0

@@ -8,13 +8,18 @@ from torch import Tensor
 from dart_core.drafter import Drafter
 from dart_core.sampling import SamplingSettings, sampling_tensors
 from dart_core.state import State, new_state, rewind
-from dart_core.step import draft, prefill, step
+from dart_core.step import prefill, resume, step
 from dart_core.tree import MAX_NODES, DraftTree, first_nodes, root_tree
-from models.decoder import DecoderConfig, Layer, Linear, Target
+from kernels.linear4 import pack
+from kernels.weight4 import quantise_affine
+from models.decoder import DecoderConfig, Layer, Linear, Target, one_operator
 
 
-def random_target(vocab: int = 64, layers: int = 4, seed: int = 0, **changes: object) -> Target:
-    """A Llama-like decoder, hidden 64, 4 query and 2 key heads of 16, fp32."""
+def random_target(vocab: int = 64, layers: int = 4, seed: int = 0, four_bit: bool = False, **changes: object) -> Target:
+    """A Llama-like decoder, hidden 64, 4 query and 2 key heads of 16, fp32.
+
+    `four_bit`: quantised, and its layers as one operator where that fits (head_dim 32 does).
+    """
     values: dict[str, object] = {
         "family": "llama", "hidden_size": 64, "intermediate_size": 96, "layers": layers, "heads": 4, "kv_heads": 2,
         "head_dim": 16, "vocab_size": vocab, "norm_eps": 1e-6, "max_context": 512, "sliding_window": None,
@@ -24,18 +29,22 @@ def random_target(vocab: int = 64, layers: int = 4, seed: int = 0, **changes: ob
     noise = torch.Generator().manual_seed(seed)
 
     def matrix(rows: int, columns: int) -> Linear:
-        return Linear(torch.randn(rows, columns, generator=noise) * 2 / columns**0.5)
+        weight = torch.randn(rows, columns, generator=noise) * 2 / columns**0.5
+        return Linear(pack(quantise_affine(weight)) if four_bit else weight)
+
+    dim = config.head_dim
 
     def layer() -> Layer:
         return Layer(
-            torch.ones(64), matrix(8 * 16, 64), None, None, matrix(64, 64),
+            torch.ones(64), matrix(8 * dim, 64), None, None, matrix(64, 4 * dim),
             torch.ones(64), matrix(192, 64), matrix(64, 96),
         )  # fmt: skip
 
-    return Target(
+    target = Target(
         config, torch.randn(vocab, 64, generator=noise), tuple(layer() for _ in range(layers)), torch.ones(64),
-        matrix(vocab, 64), 10000.0 ** -(torch.arange(0, 16, 2) / 16), 1.0,
+        matrix(vocab, 64), 10000.0 ** -(torch.arange(0, dim, 2) / dim), 1.0,
     )  # fmt: skip
+    return one_operator(target)
 
 
 @dataclass
@@ -59,7 +68,7 @@ def write(
         if len(chunk):
             prefill(target, state, chunk, drafter)
     sampling = sampling_tensors(settings or SamplingSettings(), eos)
-    tree = draft(state, drafter, nodes)
+    tree = resume(state, drafter, nodes)
     result = Written([], [], state)
     while len(result.tokens) < new_tokens:
         sampling.limit.fill_(new_tokens - len(result.tokens))
@@ -83,7 +92,10 @@ class RandomDrafter:
     def rewind(self, kept: int) -> None:
         """Nothing to forget."""
 
-    def observe(self, state: State, taps: Tensor, count: int) -> None:
+    def catch_up(self, state: State) -> None:
+        """Nothing to read."""
+
+    def observe(self, state: State, taps: Tensor, count: Tensor) -> None:
         """Nothing to learn."""
 
     def draft(self, state: State, nodes: int) -> DraftTree:
@@ -112,7 +124,10 @@ class OracleDrafter:
     def rewind(self, kept: int) -> None:
         """Nothing to forget."""
 
-    def observe(self, state: State, taps: Tensor, count: int) -> None:
+    def catch_up(self, state: State) -> None:
+        """Nothing to read."""
+
+    def observe(self, state: State, taps: Tensor, count: Tensor) -> None:
         """Nothing to learn."""
 
     def draft(self, state: State, nodes: int) -> DraftTree:

@@ -172,6 +172,14 @@ Result accept(const at::Tensor& logits, const at::Tensor& tokens, const at::Tens
   return {out_path, out_written, out_count};
 }
 
+Result accept_meta(const at::Tensor& /*logits*/, const at::Tensor& tokens, const at::Tensor& /*parent*/,
+                   const at::Tensor& /*depth*/, const at::Tensor& /*ancestor*/, const at::Tensor& /*length*/,
+                   const at::Tensor& /*seen*/, const at::Tensor& /*knobs*/, const at::Tensor& /*seed*/,
+                   const at::Tensor& /*limit*/, const at::Tensor& /*eos*/) {
+  return {at::empty_symint({tokens.sym_numel()}, tokens.options()),
+          at::empty_symint({tokens.sym_numel()}, tokens.options()), at::empty({1}, tokens.options())};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(dart, m) {
@@ -181,3 +189,4 @@ TORCH_LIBRARY_FRAGMENT(dart, m) {
 }
 
 TORCH_LIBRARY_IMPL(dart, CPU, m) { m.impl("accept", &accept); }
+TORCH_LIBRARY_IMPL(dart, Meta, m) { m.impl("accept", &accept_meta); }

@@ -15,6 +15,11 @@ namespace {
 
 constexpr int kMaxNodes = 64;
 
+int64_t scalar(const at::Tensor& value, const char* name) {
+  TORCH_CHECK(value.dtype() == at::kLong && value.numel() == 1, name, " must be int64 [1]");
+  return value.const_data_ptr<int64_t>()[0];
+}
+
 void count_successor(int32_t* ways, int32_t* counts, int32_t token) {
   int way = 0;
   for (int i = 0; i < kWays; ++i) {
@@ -29,11 +34,12 @@ void count_successor(int32_t* ways, int32_t* counts, int32_t token) {
 }
 
 void learn(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& counts, const at::Tensor& stamps,
-           const at::Tensor& history, int64_t start, int64_t end) {
+           const at::Tensor& history, const at::Tensor& length, const at::Tensor& count) {
+  const int64_t end = scalar(length, "length") + 1, start = end - scalar(count, "count");
   const LearningTable table = learning_table(keys, tokens, counts);
   TORCH_CHECK(stamps.dtype() == at::kInt && stamps.numel() == keys.numel(), "stamps must be int32 [slots]");
-  TORCH_CHECK(history.dtype() == at::kLong && history.is_contiguous() && end <= history.numel(),
-              "history must be a contiguous int64 tensor of at least `end` tokens");
+  TORCH_CHECK(history.dtype() == at::kLong && history.is_contiguous() && end >= 0 && end <= history.numel(),
+              "history must be a contiguous int64 tensor that holds the root");
   int32_t* stamp = stamps.data_ptr<int32_t>();
   const int64_t* text = history.data_ptr<int64_t>();
   uint64_t context[kContexts];
@@ -86,7 +92,8 @@ struct Candidate {
 using Tree = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 Tree grow(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& counts, const at::Tensor& history,
-          int64_t length, int64_t nodes, double floor) {
+          const at::Tensor& root, int64_t nodes, double floor) {
+  const int64_t length = scalar(root, "length");
   const LearningTable table = learning_table(keys, tokens, counts);
   TORCH_CHECK(history.dtype() == at::kLong && history.is_contiguous() && length >= 0 && length < history.numel(),
               "history must be a contiguous int64 tensor that holds the root");
@@ -144,14 +151,29 @@ Tree grow(const at::Tensor& keys, const at::Tensor& tokens, const at::Tensor& co
   return {out_tokens, out_parents, out_depths, out_ancestors, out_scores, out_ranks, out_count};
 }
 
+void learn_meta(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                const at::Tensor&, const at::Tensor&) {}
+
+Tree grow_meta(const at::Tensor& keys, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+               int64_t nodes, double) {
+  const auto rows = [&] { return at::empty({nodes}, keys.options()); };
+  return {rows(), rows(), rows(), rows(), at::empty({nodes}, keys.options().dtype(at::kFloat)), rows(),
+          at::empty({1}, keys.options())};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(dart, m) {
-  m.def("learn(Tensor(a!) keys, Tensor(b!) tokens, Tensor(c!) counts, Tensor(d!) stamps, Tensor history, int start, int end) -> ()");
-  m.def("grow(Tensor keys, Tensor tokens, Tensor counts, Tensor history, int length, int nodes, float floor) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+  m.def("learn(Tensor(a!) keys, Tensor(b!) tokens, Tensor(c!) counts, Tensor(d!) stamps, Tensor history, Tensor length, Tensor count) -> ()");
+  m.def("grow(Tensor keys, Tensor tokens, Tensor counts, Tensor history, Tensor length, int nodes, float floor) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(dart, CPU, m) {
   m.impl("learn", &learn);
   m.impl("grow", &grow);
+}
+
+TORCH_LIBRARY_IMPL(dart, Meta, m) {
+  m.impl("learn", &learn_meta);
+  m.impl("grow", &grow_meta);
 }

@@ -32,7 +32,7 @@ def test_one_graph_for_all_lengths(ngram: NgramTable, native: bool) -> None:
     """Fifty drafts at growing lengths, of one to nine new rows: one graph, and the eager function's trees."""
     head, config, learned = load_head(HEAD, target()), PruneConfig(), new_table(1024)
     cache = new_head_cache(head, 512)
-    learn(learned, torch.tensor(CONVERSATIONS[0]), 0, 100)
+    learn(learned, torch.tensor(CONVERSATIONS[0]), torch.tensor([99]), torch.tensor([100]))
     eos = torch.tensor([2])
     random = torch.Generator().manual_seed(0)
 

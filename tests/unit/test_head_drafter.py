@@ -13,6 +13,7 @@ from dart_core.head_drafter import HeadDrafter, new_head_drafter
 from dart_core.head_file import load_head
 from dart_core.sampling import SamplingSettings
 from dart_core.state import rewind
+from dart_core.step import prefill, resume
 from models.decoder import Target
 from tests.random_target import random_target, write
 
@@ -82,19 +83,17 @@ def test_the_heads_cache_follows_the_conversation(tmp_path: Path) -> None:
     fresh = random_head(tmp_path / "head", target)
     again = write(target, text[: length + 1], 0, fresh, 16)
     for name in ("tokens", "parent", "score"):
-        mine, theirs = getattr(used.draft(written.state, 16), name), getattr(fresh.draft(again.state, 16), name)
+        mine, theirs = getattr(resume(written.state, used, 16), name), getattr(resume(again.state, fresh, 16), name)
         torch.testing.assert_close(mine, theirs, atol=1e-3, rtol=1e-3)
 
     # Another continuation of the first 30 tokens: what the head knew of the old one must not show.
     other = [*text[:30], 7, 8, 9]
     rewind(written.state, other, 30)
     used.rewind(30)
-    from dart_core.step import prefill
-
     prefill(target, written.state, torch.tensor(other[30:-1]), used)
     anew = random_head(tmp_path / "head", target)
-    expected = anew.draft(write(target, other, 0, anew, 16).state, 16)
-    assert used.draft(written.state, 16).tokens.tolist() == expected.tokens.tolist()
+    expected = resume(write(target, other, 0, anew, 16).state, anew, 16)
+    assert resume(written.state, used, 16).tokens.tolist() == expected.tokens.tolist()
 
 
 def test_a_prompt_of_one_token_is_drafted_from(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def ngram(tmp_path_factory: pytest.TempPathFactory) -> NgramTable:
 def learned() -> LearningTable:
     table = new_table(4096)
     history = torch.tensor([token for text in documents(20, seed=5) for token in text])
-    learn(table, history, 0, len(history))
+    learn(table, history, torch.tensor([len(history) - 1]), torch.tensor([len(history)]))
     return table
 
 
