@@ -5,7 +5,7 @@ from torch import Tensor
 
 from dart_core.drafter import Drafter
 from dart_core.state import State, commit
-from dart_core.tree import DraftTree, root_tree
+from dart_core.tree import DraftTree, chain_ancestors, root_tree
 from kernels.accept import Accepted, Sampling, accept
 from kernels.kv_compact import kv_compact
 from models.decoder import Target, forward, output_logits
@@ -49,8 +49,7 @@ def resume(state: State, drafter: Drafter, nodes: int) -> DraftTree:
 def prefill(target: Target, state: State, tokens: Tensor, drafter: Drafter) -> None:
     """Reads the next ≤ 64 prompt tokens, int64 [M], as a chain tree without branches."""
     rows = torch.arange(len(tokens), device=tokens.device)
-    chain = (torch.full_like(rows, 2) << rows) - 1  # bits 0…i; 2 << 63 wraps to 0, and −1 is all ones
-    _, taps = forward(target, state.cache, tokens, rows, chain, state.length)
+    _, taps = forward(target, state.cache, tokens, rows, chain_ancestors(rows), state.length)
     state.seen[tokens] = True
     state.length.add_(len(tokens))
     drafter.observe(state, taps, torch.full((1,), len(tokens), device=tokens.device))

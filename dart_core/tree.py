@@ -50,6 +50,11 @@ def root_tree(root: Tensor, nodes: int = 1) -> DraftTree:
     )
 
 
+def chain_ancestors(rows: Tensor) -> Tensor:
+    """`ancestor` of a tree without branches: row i sees rows 0…i. `rows` int64 [N], 0 to N − 1."""
+    return (torch.full_like(rows, 2) << rows) - 1  # 2 << 63 wraps to 0, and −1 is all ones
+
+
 def valid_nodes(tree: DraftTree) -> Tensor:
     """bool [N]: which rows are nodes and not padding."""
     return torch.arange(tree.tokens.shape[0], device=tree.tokens.device) < tree.count

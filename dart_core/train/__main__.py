@@ -27,7 +27,9 @@ def _parser() -> argparse.ArgumentParser:
     stages = parser.add_subparsers(dest="stage", required=True)
 
     distill = stages.add_parser("distill", help="let the target write conversations to learn from")
-    distill.add_argument("--prompts", nargs="*", type=Path, default=[], help='.jsonl files of {"turns": [text, …]}')
+    distill.add_argument(
+        "--prompts", nargs="*", type=Path, default=[], help='.jsonl files of {"turns": [text, …]}; first turns count'
+    )
     distill.add_argument("--samples", type=int, default=1, help="replies to each prompt (default 1)")
     distill.add_argument("--magpie", type=int, default=0, help="conversations with user turns of the target's own")
     distill.add_argument("--temperature", type=float, default=0.7)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from dart_core.tree import MAX_NODES
+from dart_core.tree import MAX_NODES, chain_ancestors
 from kernels.batch_attention import batch_attention
 from models.decoder import KVCache, Target, forward, linear, new_cache, output_logits, rms_norm, split_heads
 
@@ -41,8 +41,8 @@ def read_tokens(target: Target, cache: KVCache, tokens: Tensor) -> tuple[Tensor,
     for start in range(0, len(tokens), MAX_NODES):
         chunk = tokens[start : start + MAX_NODES]
         rows = torch.arange(len(chunk), device=tokens.device)
-        chain = (torch.full_like(rows, 2) << rows) - 1
-        part = forward(target, cache, chunk, rows, chain, torch.full((1,), start, device=tokens.device))
+        length = torch.full((1,), start, device=tokens.device)
+        part = forward(target, cache, chunk, rows, chain_ancestors(rows), length)
         hidden.append(part[0])
         taps.append(part[1])
     return torch.cat(hidden), torch.cat(taps)

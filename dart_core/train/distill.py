@@ -53,11 +53,11 @@ class DistillOptions:
 
 @dataclass(slots=True)
 class _Job:
-    """What a row is writing. `topic` is a system prompt's index for a user turn, None for a reply."""
+    """What a row is writing: a reply, or a user turn that is to be answered."""
 
     number: int
     prompt: list[int]
-    topic: int | None = None
+    user_turn: bool = False
     written: list[int] = field(default_factory=list)
 
 
@@ -94,7 +94,7 @@ def distill(
             if not _add(job, token, eos, options):
                 continue
             rows[row] = None
-            if job.topic is not None:
+            if job.user_turn:
                 again.extend(_reply_to(tokenizer, job))
             elif len(job.written) > 1:
                 finished.append(Conversation(job.number, job.prompt, job.written))
@@ -121,8 +121,7 @@ def _jobs(tokenizer: Any, prompts: list[list[str]], options: DistillOptions, don
     starts = [_before_user(tokenizer, topic) for topic in TOPICS]
     for number in range(len(order), len(order) + options.magpie):
         if number not in done:
-            topic = number % len(TOPICS)
-            yield _Job(number, starts[topic], topic)
+            yield _Job(number, starts[number % len(TOPICS)], user_turn=True)
 
 
 def _before_user(tokenizer: Any, system: str | None) -> list[int]:
@@ -144,7 +143,7 @@ def _reply_to(tokenizer: Any, job: _Job) -> list[_Job]:
 def _add(job: _Job, token: int, eos: frozenset[int], options: DistillOptions) -> bool:
     """Adds what was drawn; True where the text ends with it."""
     job.written.append(token)
-    longest = options.max_new_tokens if job.topic is None else _LONGEST_TURN
+    longest = _LONGEST_TURN if job.user_turn else options.max_new_tokens
     return token in eos or len(job.written) >= longest
 
 
@@ -158,7 +157,7 @@ def _draw(
             batch.length[row] = 0
     device = batch.length.device
     logits = next_logits(target, batch, torch.tensor(last, device=device))
-    temperature = [1.0 if job is not None and job.topic is not None else options.temperature for job in rows]
+    temperature = [1.0 if job is not None and job.user_turn else options.temperature for job in rows]
     return _sample(logits, torch.tensor(temperature, device=device), noise)
 
 

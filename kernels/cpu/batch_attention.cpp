@@ -4,11 +4,11 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "attention.h"
+#include "attention_join.h"
 #include "linear4.h"
 
 namespace dart {
@@ -31,16 +31,9 @@ void attend(const InstructionSet& set, const Tree& tree, int group, int d, const
   for (int s = 0; s < splits; s++)
     set.attention({&tree, first + s, group, d, query, keys, values, sums.data() + size_t(s) * group * d,
                    most.data() + s * group, total.data() + s * group, scratch.data()});
-  for (int g = 0; g < group; g++) {
-    float peak = -INFINITY, whole = 0;
-    for (int s = 0; s < splits; s++) peak = std::max(peak, most[s * group + g]);
-    for (int s = 0; s < splits; s++) {
-      weights[s] = std::exp(most[s * group + g] - peak);
-      whole += weights[s] * total[s * group + g];
-    }
-    for (int s = 0; s < splits; s++) weights[s] /= whole;
-    set.combine(weights.data(), splits, sums.data() + size_t(g) * d, size_t(group) * d, d, out + size_t(g) * d);
-  }
+  for (int g = 0; g < group; g++)
+    join_splits(set, splits, group, most.data() + g, total.data() + g, sums.data() + size_t(g) * d, d, weights.data(),
+                out + size_t(g) * d);
 }
 
 at::Tensor batch_attention(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,

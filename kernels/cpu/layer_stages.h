@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "attention.h"
+#include "attention_join.h"
 #include "linear4.h"
 
 namespace dart {
@@ -201,15 +202,9 @@ struct Worker {
     const int from = std::max(0, pass.tree.first_key(r) / kSplit - pass.first_split);
     const int to = (pass.tree.keys(r) + kSplit - 1) / kSplit - pass.first_split;
     for (int h = 0; h < s.heads; h++) {
-      const auto index = [&](int split) { return (size_t(h / group * splits + split) * s.rows + r) * group + h % group; };
-      float peak = -INFINITY, total = 0;
-      for (int split = from; split < to; split++) peak = std::max(peak, pass.most[index(split)]);
-      for (int split = from; split < to; split++) {
-        weights[split - from] = std::exp(pass.most[index(split)] - peak);
-        total += weights[split - from] * pass.total[index(split)];
-      }
-      for (int split = from; split < to; split++) weights[split - from] /= total;
-      pass.set.combine(weights, to - from, pass.sums + index(from) * d, size_t(s.rows) * group * d, d, row + h * d);
+      const size_t at = size_t(h / group * splits + from) * s.rows * group + r * group + h % group;
+      join_splits(pass.set, to - from, size_t(s.rows) * group, pass.most + at, pass.total + at, pass.sums + at * d, d,
+                  weights, row + h * d);
     }
     return row;
   }
